@@ -33,13 +33,13 @@ class SwarmError(Exception):
 
 
 class BadInput(SwarmError, ValueError):
-    """The caller's input breaks a rule. The text names the rule."""
+    """The caller's input breaks a rule. The text of the error names the rule."""
 
     exit_code = 2
 
 
 class LockHeld(SwarmError):
-    """The task is locked.
+    """Another worker has locked the task.
 
     `holder` is the worker that holds it; "" if the lock is unreadable.
     """
@@ -72,9 +72,9 @@ class LockLost(SwarmError):
 
 
 class NoTask(SwarmError):
-    """There is no task to act on.
+    """The named task does not exist, or no task can be claimed.
 
-    `why` is "unknown" for a task that was named. If no task was named, `why` is
+    `why` is "unknown" if the caller named a task. If the caller named no task, `why` is
     "empty", "finished" or "busy". For "busy", `holders` has the worker of each task
     that is held. `ready_in` is the number of seconds until the next failed task may be
     tried again, or None.
@@ -94,7 +94,7 @@ class NoTask(SwarmError):
 
 
 class TaskExists(SwarmError):
-    """A task cannot be added, because another task has its id."""
+    """A task cannot be added, because another task has the same id."""
 
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)
@@ -112,8 +112,8 @@ class WrongState(SwarmError):
 class CannotRun(SwarmError):
     """A command cannot be started.
 
-    `exit_code` is the same as from a shell: 127 for a missing command, else 126.
-    `number` is the errno.
+    `exit_code` is what a shell would return: 127 for a missing command, else 126.
+    `number` is the error number of the system.
     """
 
     def __init__(self, command: str, error: OSError) -> None:
@@ -129,13 +129,13 @@ class CannotRun(SwarmError):
 
 
 class StoreError(SwarmError):
-    """The store cannot be read or written. The data that it held are intact."""
+    """The store cannot be read or written. The data in the store are intact."""
 
     exit_code = 3
 
 
 class Busy(StoreError):
-    """Another process is changing the same record at this moment."""
+    """Another process is changing the same record of the store at this moment."""
 
 
 class Unreachable(StoreError):
@@ -155,6 +155,8 @@ class TmuxSwarmError(SwarmError):
 
 
 class AgentUnavailable(TmuxSwarmError):
-    """The agent's state does not allow this: missing, ended, or still running."""
+    """The agent is in the wrong state for the request: missing, ended, or still
+    running.
+    """
 
     exit_code = 1

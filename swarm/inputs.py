@@ -6,6 +6,7 @@ Each check returns the value, or raises BadInput with the reason.
 from swarm.errors import BadInput
 
 MAX_NAME_BYTES = 200
+MAX_PLAIN_NAME = 64  # characters
 MAX_TTL = 315_360_000  # seconds: ten years
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 
@@ -17,7 +18,7 @@ _CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 def check_name(name: object, what: str) -> str:
     """Return `name` if it may name a task or a worker.
 
-    `what` is "task" or "worker", for messages. Such a name is safe as a file name, and
+    `what` is "task" or "worker", for messages. A valid name is safe as a file name, and
     on one line of any output. Raise BadInput if the name is invalid.
     """
     rule = _broken_rule(name)
@@ -27,11 +28,40 @@ def check_name(name: object, what: str) -> str:
     return str(name)
 
 
+def check_plain_name(name: object, what: str) -> str:
+    """Return `name` if an agent may choose it for something new.
+
+    Such a name has no spaces, so that no reader can take it for a sentence. Raise
+    BadInput if the name is invalid.
+    """
+    checked = check_name(name, what)
+    if not is_plain_name(checked):
+        raise BadInput(
+            f"{what} {ascii(checked)[:80]} is not a name that an agent may choose: use at most "
+            f"{MAX_PLAIN_NAME} letters, digits and . _ @ : - without spaces, and not must_stop."
+        )
+    return checked
+
+
+def is_plain_name(name: str, more: str = "") -> bool:
+    """Return whether a name cannot be a sentence, nor an order of swarm.
+
+    It has letters of any script, digits and `._@:-`, and the characters in `more`.
+    """
+    rest = name if name.isascii() and name.isalnum() else _without(name, "._@:-" + more)
+    return (
+        0 < len(name) <= MAX_PLAIN_NAME
+        and f"_{rest}".isidentifier()
+        and "must_stop" not in name.lower()
+    )
+
+
 def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: str = "") -> int:
     """Return the whole number that a user typed.
 
-    `what` names the number in messages, `unit` its unit. Raise BadInput if the input is
-    not a number from `least` to `most`. Without `most`, 18 digits are the limit.
+    In messages, `what` names the number and `unit` its unit. Raise BadInput if the
+    input is not a number from `least` to `most`. Without `most`, 18 digits are the
+    limit.
     """
     digits = text.removeprefix("-") if least < 0 else text
     if digits.isascii() and digits.isdigit() and len(digits) <= 18:
@@ -75,7 +105,8 @@ def check_ttl(ttl: float, *, fractions: bool = False) -> float:
         raise BadInput(f"ttl is {ttl!r}, but must be a number of seconds from 1 to {MAX_TTL}.")
     if not fractions and ttl != int(ttl):
         raise BadInput(
-            f"ttl is {ttl!r}, but must be whole seconds here; only hold() takes fractions."
+            f"ttl is {ttl!r}, but this method takes whole seconds only; hold() also takes "
+            "fractions."
         )
     return int(ttl) if ttl == int(ttl) else ttl
 
@@ -100,6 +131,10 @@ def absolute_path(path: str) -> str:
     from os.path import abspath
 
     return abspath(path)
+
+
+def _without(text: str, signs: str) -> str:
+    return "".join(sign for sign in text if sign not in signs)
 
 
 def _broken_rule(name: object) -> str:

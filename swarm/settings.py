@@ -1,4 +1,4 @@
-"""The environment.
+"""The settings that swarm reads from environment variables.
 
 Only this module reads the environment, at each call and never at import.
 """
@@ -16,9 +16,10 @@ DEFAULT_LOCK_TTL = 300
 
 
 def state_dir() -> tuple[str, bool]:
-    """Return the state directory as an absolute path, and whether the user chose it.
+    """Return the state directory as an absolute path, and whether it can be trusted.
 
-    The default directory is predictable, so the store checks whether it can be trusted.
+    The default directory is predictable, so the store checks it. swarm names it in the
+    environment of the processes that it starts, so a variable does not make it trusted.
     Raise BadInput if two variables name different directories.
     """
     chosen = variable("SWARM_STATE_DIR")
@@ -26,38 +27,43 @@ def state_dir() -> tuple[str, bool]:
     if chosen and other and chosen != other and _real(chosen) != _real(other):
         raise BadInput(
             f"SWARM_STATE_DIR is {chosen!r} and AI_SWARM_DIR is {other!r}: two state directories "
-            f"would split the swarm. "
-            "Unset one of them, or set both to the same directory."
+            f"would make two swarms. "
+            "Unset one of the two variables, or set both to the same directory."
         )
     path = chosen or other
     if not path:
         return DEFAULT_STATE_DIR, False
     try:
-        return absolute_path(path), True
+        path = absolute_path(path)
+        return path, path != DEFAULT_STATE_DIR
     except FileNotFoundError:
         raise StoreError(
             f"the state directory is {path!r}, but the working directory has been removed. "
-            f"Change "
-            f"to another one."
+            "Change to another directory."
         ) from None
 
 
 def store() -> str:
     """Return SWARM_STORE as the user set it, "" if it is not set.
 
-    `stores.default` checks it.
+    `stores.default` checks the value.
     """
     return variable("SWARM_STORE")
 
 
+def store_is_withheld() -> bool:
+    """Return whether the process that started this one kept the store's password."""
+    return bool(variable("SWARM_STORE_WITHHELD"))
+
+
 def lock_ttl() -> int:
-    """Return the default lease in seconds: AI_SWARM_LOCK_TTL, else 300."""
+    """Return the default length of a lease in seconds: AI_SWARM_LOCK_TTL, else 300."""
     text = variable("AI_SWARM_LOCK_TTL")
     return parse_ttl(text, "AI_SWARM_LOCK_TTL") if text else DEFAULT_LOCK_TTL
 
 
 def log_max_bytes() -> int:
-    """Return the size at which the status log rotates by itself, 0 for never."""
+    """Return the size in bytes at which an append rotates the status log, 0 for never."""
     text = variable("SWARM_LOG_MAX_BYTES")
     return whole(text, "SWARM_LOG_MAX_BYTES", 1, unit="bytes") if text else 0
 
@@ -71,12 +77,12 @@ def durable() -> bool:
 
 
 def worker() -> str:
-    """Return the worker of this process, "" if SWARM_WORKER is not set."""
+    """Return the worker name in SWARM_WORKER, "" if the variable is not set."""
     return variable("SWARM_WORKER")
 
 
 def task() -> str:
-    """Return the assigned task, "" if there is none."""
+    """Return the assigned task, "" if there is no assigned task."""
     return variable("SWARM_TASK_ID")
 
 
@@ -96,15 +102,15 @@ def token_for(task: str) -> int | None:
 
 def agent_config_dir(agent: str) -> str:
     """Return the directory of an agent's user settings as an absolute path, "" for the
-    usual one.
+    agent's default directory.
     """
     chosen = variable("CLAUDE_CONFIG_DIR") if agent == "claude" else variable("CODEX_HOME")
     return absolute_path(chosen) if chosen else ""
 
 
 def assigned_task() -> tuple[str, int] | None:
-    """Return the assigned task and its token, None if there is none or its token is not
-    a number.
+    """Return the assigned task and its token. Return None if there is no assigned task,
+    or if its token is not a number.
     """
     task, token = variable("SWARM_TASK_ID"), variable("SWARM_TOKEN")
     return (
@@ -115,7 +121,9 @@ def assigned_task() -> tuple[str, int] | None:
 
 
 def user() -> str:
-    """Return the name of the user of this process, `uid-N` if there is no valid one."""
+    """Return the name of the user of this process, `uid-N` if the user has no valid
+    name.
+    """
     import pwd
 
     try:
@@ -125,7 +133,7 @@ def user() -> str:
 
 
 def columns() -> int:
-    """Return COLUMNS, the width that texts are to fit into; 0 if it is not set to a
+    """Return the width for texts that the variable COLUMNS sets; 0 if COLUMNS is not a
     number.
     """
     text = variable("COLUMNS")
@@ -140,7 +148,7 @@ def wants_colour() -> bool:
 
 
 def terminal_draws() -> bool:
-    """Return whether the terminal can draw a screen in place, by TERM."""
+    """Return whether TERM names a terminal that can draw a screen in place."""
     return variable("TERM") not in ("", "dumb")
 
 
@@ -153,13 +161,13 @@ def language() -> str:
 
 def claude_env_file() -> str:
     """Return the file in which a hook sets variables for Claude Code's shell, "" if
-    there is none.
+    Claude Code names no file.
     """
     return variable("CLAUDE_ENV_FILE")
 
 
 def environment() -> dict[str, str]:
-    """Return a copy of the environment, for a process that this one starts."""
+    """Return a copy of the environment, for a child process."""
     from os import environ
 
     return dict(environ)
@@ -169,8 +177,8 @@ def variable(name: str) -> str:
     """Return a variable of the environment, "" if it is not set.
 
     `posix.environ` is the environment at the start of the process, and a program
-    changes only `os.environ`. While `os` is not imported, both are the same. The hot
-    commands do not import `os`, which would take a tenth of their time.
+    changes only `os.environ`. The two are equal until a program imports `os`. `swarm
+    lock` and `swarm log` do not import `os`, which would take a tenth of their time.
     """
     if "os" in sys.modules:
         found: str = sys.modules["os"].environ.get(name, "")

@@ -1,6 +1,6 @@
 """Records whose fields are their annotations, like frozen dataclasses.
 
-Commands use these records at every start. Importing `dataclasses` would take longer
+Commands use frozen records at every start. Importing `dataclasses` would take longer
 than the command.
 """
 
@@ -19,9 +19,10 @@ REQUIRED = object()
 
 
 class Field:
-    """A field in a class body, with its default; REQUIRED means no default.
+    """The declaration of a field in a class body. The default REQUIRED means no
+    default.
 
-    A subclass may add facts.
+    A subclass of `Field` may add facts about the field.
     """
 
     default: Any
@@ -29,9 +30,9 @@ class Field:
 
 @dataclass_transform(frozen_default=True)
 class FrozenRecord:
-    """A record that equals another of its class with equal fields.
+    """A record that equals each record of its class with equal fields.
 
-    Its fields cannot be changed.
+    The fields of a record cannot be changed.
 
     A value in the class body is the default of its field. A default that is a dict is
     copied for each record.
@@ -73,7 +74,7 @@ class FrozenRecord:
         return type(self)(**{**self.as_dict(), **changes})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields in their order."""
+        """Return the fields as a dict, in the order of their declaration."""
         return {name: self.__dict__[name] for name in self._names}
 
     def __setattr__(self, name: str, value: object) -> None:

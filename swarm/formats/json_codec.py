@@ -3,13 +3,13 @@ command's start-up time.
 
 Writing uses the separators ", " and ": ", and escapes lone surrogates and all
 characters that some readers take as a line break. So a record is one line of valid
-UTF-8. Reading accepts any JSON, and unless `strict` also `NaN` and raw control
-characters in strings.
+UTF-8. Reading accepts any JSON. Without `strict`, reading also accepts `NaN` and raw
+control characters in strings.
 
-The fast path uses the C half of `json`, the module `_json`. This module is private to
-the interpreter and changes between versions. If it is missing or behaves in another
-way, the public module `json` does the same work, with the same values and errors. Only
-the depth at which a value counts as nested too deeply depends on the interpreter.
+The fast path uses `_json`, the part of `json` that is written in C. `_json` is private
+to the interpreter and changes between versions. If `_json` is missing or behaves in
+another way, the public module `json` does the work, with the same values and errors.
+Only the limit for nested values depends on the interpreter.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SCHEMA_VERSION = 1  # of the JSON objects that commands, the board and the page 
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"
+_FLAT = 50  # brackets: a value with fewer is not nested too deeply for any interpreter
 # Python 3.15 writes a frozendict as an object, too
 _OBJECTS = (dict, getattr(builtins, "frozendict", dict))
 _NESTED = (*_OBJECTS, list, tuple)
@@ -40,7 +41,7 @@ _NESTED = (*_OBJECTS, list, tuple)
 def dumps(value: object, *, own: bool = False) -> str:
     """Return the value as one line of JSON.
 
-    `own`: swarm made the value, so its keys are strings and need no check.
+    `own` says that swarm made the value: its keys are strings and need no check.
 
     Raise BadInput for a value that JSON does not have: NaN, a set, a key that is not
     a string.
@@ -68,7 +69,10 @@ def dumps(value: object, *, own: bool = False) -> str:
 
 
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
-    """Return the value of one JSON text. Raise ValueError for any other string."""
+    """Return the value of one JSON text. Raise ValueError for any other string.
+
+    Raise RecursionError if the caller's stack has no room for a flat value.
+    """
     text = data if isinstance(data, str) else data.decode()
     text = text.removeprefix("\ufeff").strip(_SPACE)
     scan = _scan_strict if strict else _scan
@@ -84,6 +88,8 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
     except StopIteration:
         raise ValueError("not a JSON value") from None
     except RecursionError:
+        if text.count("[") + text.count("{") < _FLAT:
+            raise
         raise ValueError("nested too deeply") from None
     if end != len(text):
         raise ValueError("something follows the JSON value")
@@ -93,7 +99,7 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
 def _check_keys(value: object) -> None:
     """Raise BadInput for a key that is not a string.
 
-    The encoder would turn a number into a string.
+    The JSON encoder would turn a key that is a number into a string.
     """
     if isinstance(value, _OBJECTS):
         for key, item in value.items():
@@ -115,7 +121,7 @@ def _no_constant(name: str) -> float:
 
 
 class _Lenient:
-    """The attributes that the C scanner reads from its context."""
+    """The attributes that the scanner written in C reads from its context."""
 
     strict = False
     object_hook = None
@@ -138,7 +144,7 @@ class _Strict(_Lenient):
 def _make_scanner(context: _Lenient) -> Scanner:
     """Return the C scanner if it understands the context and a small example.
 
-    Else return a scanner that is made of public parts.
+    Return a scanner made of public parts of `json` if the C scanner cannot be used.
     """
     # a debug build aborts where others raise the SystemError that `loads` expects
     if hasattr(sys, "gettotalrefcount"):
@@ -193,7 +199,7 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
 def _make_encoder() -> Encoder:
     """Return the C encoder if it writes a small example as expected.
 
-    Else return the public encoder.
+    Return the encoder of the public module `json` if the C encoder cannot be used.
     """
     try:
         from _json import encode_basestring, make_encoder

@@ -2,10 +2,10 @@
 writers.
 
 Writing makes block mappings and lists. Each string is in double quotes and escaped as
-in JSON. Without quotes, a plain word to one reader is a number, a date or a boolean to
-another reader. Reading returns all scalars as strings. This module reads plain lines of
-`key: value`, as users and shell scripts write them. PyYAML, the extra `yaml`, reads
-anything else.
+in JSON. Without quotes, some YAML readers take a plain word for a number, a date or a
+boolean. Reading returns all scalars as strings. This module reads plain lines of `key:
+value`, as users and shell scripts write them. PyYAML, the extra `yaml`, reads all other
+YAML.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class NotYaml(ValueError):
 def dumps(value: Mapping[str, object]) -> str:
     """Return a mapping as a block.
 
-    Its values are scalars, lists of scalars or such mappings.
+    The values of the mapping are scalars, lists of scalars, or mappings of the same
+    kind.
 
     Keys must be plain words, and floats must have no exponent.
     """
@@ -40,7 +41,8 @@ def dumps(value: Mapping[str, object]) -> str:
 
 
 def read_mapping(text: str) -> dict[str, str | None]:
-    """Return the scalars of a mapping as strings, None for any other value.
+    """Return a mapping with each scalar as a string, and with None for each value that
+    is not a scalar.
 
     Raise NotYaml if the text is not YAML, or not a mapping.
     """
@@ -57,16 +59,16 @@ def read_mapping(text: str) -> dict[str, str | None]:
 
 
 def pyyaml_missing(what: str, readable: str) -> StoreError:
-    """Return the error where PyYAML is missing.
+    """Return the error for a user without PyYAML.
 
-    The error says that `what` needs PyYAML, and how to install PyYAML. It also says
-    that `readable` can be read without PyYAML.
+    The error says that `what` needs PyYAML, and how to install PyYAML. The error also
+    says that `readable` can be read without PyYAML.
     """
     import sys
 
     command = f"{sys.executable} -m pip install PyYAML"
     return StoreError(
-        f"{what} needs the package PyYAML; {readable} can be read without it. Run: {command}"
+        f"{what} needs the package PyYAML; {readable} can be read without PyYAML. Run: {command}"
     )
 
 
@@ -100,7 +102,7 @@ def _is_printable(character: str) -> bool:
 def _read_flat(text: str) -> dict[str, str | None] | None:
     """Read lines of `key: value` and comments.
 
-    Return None if only a full reader can be sure.
+    Return None if only a full YAML reader can be sure of the meaning.
     """
     found: dict[str, str | None] = {}
     if not _LINE_BREAKS.isdisjoint(text):
@@ -172,8 +174,8 @@ def _read_any(text: str) -> dict[str, str | None]:
 
 
 def _whole(text: str) -> str:
-    """Join the two halves of an escaped character beyond U+FFFF.
+    """Join the two escapes by which JSON writes a character beyond U+FFFF.
 
-    JSON escapes such a character in two halves, and JSON is YAML too.
+    This is needed because every JSON text is YAML too.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -3,9 +3,9 @@
     postgresql://user@host:5432/database?swarm=team_a&timeout=5
     redis://host:6379/0          etcd://h1:2379,h2:2379,h3:2379
 
-Two options are swarm's own. `swarm` keeps several swarms on one server apart. `timeout`
-is the number of seconds for which a command tries to reach the server. All other
-options are for the client of the server.
+Two options are swarm's own. `swarm` is the name of a swarm: several swarms can share
+one server. `timeout` is the number of seconds for which a command tries to reach the
+server. All other options are for the client of the server.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import re
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from swarm.errors import BadInput
+from swarm.stores.secrets import scrub
 
 DEFAULT_SWARM = "swarm"
 DEFAULT_TIMEOUT = 10.0
-_HIDDEN = "…"
 
 
 class Address:
-    """A URL in its parts. `shown` is the URL as users see it, without secrets."""
+    """The parts of a store's URL. `shown` is the URL without secrets, for users."""
 
     def __init__(self, url: str) -> None:
         self.scheme, _, rest = url.partition("://")
@@ -58,8 +58,15 @@ class Address:
         return f"{self.scheme}://{user}{self.hosts}{self.path}{query}"
 
     @property
+    def public(self) -> str:
+        """The URL without secrets, for a process that is to use the same store."""
+        if self.timeout == DEFAULT_TIMEOUT:
+            return self.shown
+        return f"{self.shown}{'&' if '?' in self.shown else '?'}timeout={self.timeout:g}"
+
+    @property
     def has_secret(self) -> bool:
-        return bool(self._secrets())
+        return bool(self.secrets)
 
     def url(self, scheme: str) -> str:
         """Return the URL for the server's own client: without swarm's own options."""
@@ -74,7 +81,7 @@ class Address:
     def hosts_and_ports(self, port: int) -> list[tuple[str, int]]:
         """Return every host with its port. A host without a port gets `port`.
 
-        Raise BadInput for a bad port.
+        Raise BadInput if a port is invalid.
         """
         found = []
         for text in self.hosts.split(",") if self.hosts else ["localhost"]:
@@ -83,22 +90,18 @@ class Address:
                 host, digits = text, str(port)
             if not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536) or not host:
                 raise BadInput(
-                    f"{text!r} in {self.shown} is not a host and port. Write them like "
-                    f"db.example:{port}."
+                    f"{text!r} in {self.shown} is not a host and port. Write a host and port "
+                    f"like db.example:{port}."
                 )
             found.append((host.strip("[]"), int(digits)))
         return found
 
     def scrubbed(self, text: str) -> str:
         """Return a message of the server without the secrets of this address."""
-        for secret in self._secrets():
-            for form in (secret, quote(secret), quote(secret, safe="")):
-                # a secret of few letters occurs inside many words
-                edge = r"\b" if len(form) < 4 and form.isalnum() else ""
-                text = re.sub(edge + re.escape(form) + edge, _HIDDEN, text)
-        return text
+        return scrub(text, self.secrets)
 
-    def _secrets(self) -> list[str]:
+    @property
+    def secrets(self) -> list[str]:
         options = (value for name, value in self.options.items() if _is_secret(name))
         return [secret for secret in (self.password, *options) if secret]
 
@@ -106,8 +109,9 @@ class Address:
         name = self.options.pop("swarm", DEFAULT_SWARM)
         if not re.fullmatch("(?!pg_)[a-z][a-z0-9_]{0,39}", name):
             raise BadInput(
-                f"swarm is {name[:60]!r}. Use 1 to 40 small letters, digits and _. "
-                "It must begin with a letter, and not with pg_."
+                f"{name[:60]!r} is not a valid name of a swarm. Use 1 to 40 small letters, "
+                "digits and _. "
+                "The name must begin with a letter, and not with pg_."
             )
         return name
 
@@ -118,14 +122,29 @@ class Address:
         return float(text)
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address certainly leads back to this machine."""
+    import ipaddress
+
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
 def refuse_secret(url: str, what: str) -> None:
     """Raise BadInput if a URL on the command line contains a password."""
     if "://" not in url or url.startswith("file://"):
         return
     if Address(url).has_secret:
         raise BadInput(
-            f"{what} contains a password. All users of this machine can read it while the command "
-            "runs (ps). Use a variable instead: the whole address in SWARM_STORE, or the "
+            f"{what} contains a password. All users of this machine can read the command line "
+            "while the command runs (ps). Use a variable instead: the whole address in "
+            "SWARM_STORE, or the "
             "password in "
             "the variable of the server's own tools (PGPASSWORD, REDISCLI_AUTH, ETCDCTL_PASSWORD)."
         )

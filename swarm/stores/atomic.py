@@ -1,4 +1,4 @@
-"""Methods of a store that are made from one atomic compare-and-swap of the engine."""
+"""The methods of a store whose engine has an atomic compare-and-swap."""
 
 import math
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from swarm.stores.contract import Cache
 class AtomicStore:
     """Base of the stores that change a record in one atomic step.
 
-    A driver adds `_swap`, `read_log` and the rest of the contract.
+    A driver derives from this class, and adds `_swap`, `read_log` and the other methods
+    of a store.
     """
 
     def __init__(self, cache: Cache | None = None) -> None:
@@ -50,10 +51,10 @@ class AtomicStore:
         raise NotImplementedError
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
-        """Change the record from `old` to `new`.
+        """Change a record from `old` to `new` in one atomic step.
 
         Return False if the record was not `old`.
 
-        None stands for no record.
+        In `old` and `new`, None means that there is no record.
         """
         raise NotImplementedError

@@ -1,17 +1,18 @@
 """The contract that every store keeps.
 
 A driver stores records under keys and lines in logs. A driver knows nothing of leases,
-expiry or workers. `replace` and `remove` carry the promise: they act only if the record
-still equals the bytes that the caller passes, however much time has passed since the
-caller read the record. Comparing bytes is safe because a caller never writes the same
-bytes twice under one key.
+expiry or workers. `replace` and `remove` act only if the record still equals the bytes
+that the caller passes, even long after the caller read the record. To compare bytes is
+safe, because a caller never writes the same bytes twice under one key.
 
-A key is "namespace/name", such as "locks/task-001". A log is a name, such as "status".
+A key is "namespace/name", such as "locks/task-001". A log has a name, such as "status".
 A cursor is a position in a log, as a string. Only the store that returned a cursor can
-read it; "" is the beginning of a log.
+read this cursor. The cursor "" is the beginning of a log.
 """
 
 from __future__ import annotations
+
+NO_LIMIT = 1 << 62  # bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,23 +25,25 @@ else:
 
 
 class Cache(Protocol):
-    """A cache. Its entries can be computed again, and may be lost at any time."""
+    """A cache of data that can be computed again. An entry may be lost at any time."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Store the entry in place of an earlier entry.
+        """Store an entry in place of the earlier entry of the same name.
 
-        Do nothing while another process is storing the entry.
+        Do nothing while another process is storing the same entry.
         """
 
     def get(self, name: str) -> bytes | None:
-        """Return the last entry stored, always whole; None if there is no entry."""
+        """Return the entry that was stored last, never a part of it. Return None if
+        there is no entry.
+        """
 
 
 class Store(Protocol):
     """A store of records, tokens and logs.
 
-    Every method raises StoreError when it fails. A record or log that cannot be read
-    raises StoreError too: it is never reported as absent.
+    Every method raises StoreError when it fails. A record or log that cannot be read is
+    never reported as absent: the method raises StoreError.
     """
 
     clock: Clock
@@ -49,28 +52,33 @@ class Store(Protocol):
     # Records --------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
-        """Return the record; None if there is no record."""
+        """Return the record under a key, None if there is no record."""
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write the record if the key has no record, and return whether it was written.
+        """Write a record if the key has no record, and return whether the record was
+        written.
 
         Readers see the whole record or none.
         """
 
     def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        """Change the record if it equals `old`, and return whether it was changed.
+        """Change the record if the record equals `old`, and return whether it was
+        changed.
 
         Raise Busy while another process is changing the record.
         """
 
     def remove(self, key: str, old: bytes) -> bool:
-        """Remove the record if it equals `old`, and return whether it was removed.
+        """Remove the record if the record equals `old`, and return whether it was
+        removed.
 
         Raise Busy while another process is changing the record.
         """
 
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
-        """Return the sorted keys after `after`, at most `limit` (0: all)."""
+        """Return the keys that sort after `after`, in order: at most `limit` keys, or
+        all keys if `limit` is 0.
+        """
 
     def age(self, key: str) -> float:
         """Return the seconds since the record was last written.
@@ -82,9 +90,9 @@ class Store(Protocol):
         """Return a description of where a user finds the record, such as a path."""
 
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
-        """Wait until the record may differ from `data`, or for `timeout` seconds.
+        """Wait until the record may differ from `data`, at most `timeout` seconds.
 
-        The method may return early.
+        `watch` may return before a change.
         """
 
     # Tokens ---------------------------------------------------------------------------
@@ -106,48 +114,55 @@ class Store(Protocol):
     def advance_tokens(self, namespace: str, past: int) -> None:
         """Make every later token of this namespace larger than `past`.
 
-        A migration needs this: tokens go on growing in the new store.
+        A migration calls this method, so that tokens continue to grow in the new store.
         """
 
     # Logs -----------------------------------------------------------------------------
 
     def append(self, log: str, line: bytes) -> str:
-        """Add one line, given without its newline, and return the cursor after the
-        line.
+        """Append a line, which the caller passes without a newline. Return the cursor
+        after the line.
 
-        The line is added once, and readers see the whole line.
+        The line is appended exactly once, and no reader sees a part of it.
         """
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        """Return lines after the cursor, and the cursor after them.
+        """Return lines after the cursor, and the cursor after the returned lines.
 
         The lines have about `limit` bytes. With `limit=0` return one line. An empty
         list means that there are no more lines yet.
         """
 
     def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]] | None:
-        """Yield the lines after the cursor in large blocks, each with the cursor after
-        it.
+        """Yield the lines after the cursor in large blocks. Each block comes with the
+        cursor after the block.
 
         A block holds whole lines with their newlines. Return None if the store has no
         faster way than `read_log`.
         """
 
-    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        """Return the last `count` lines, and the cursor after them."""
+    def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
+        """Return the last `count` lines, and the cursor after them.
+
+        Return fewer lines if these have `limit` bytes or more: then all lines but the
+        first have less.
+        """
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         """Wait until there is a line after the cursor. Return False if time is up."""
 
     def continues(self, before: str, after: str) -> bool:
-        """Return whether a read that went from `before` to `after` stayed in one log.
+        """Return whether a read from the cursor `before` to the cursor `after` read one
+        log only.
 
-        False means that the log was replaced, and that `read_log` read the new log from
-        its beginning.
+        The result is False if the log was replaced during the read, so that `read_log`
+        read the new log from its beginning.
         """
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        """Yield every line: where a user finds the line, the line, whether it is whole."""
+        """For every line, yield its position for the user, its content, and whether the
+        line is whole.
+        """
 
     def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
         """Yield each line that contains one of the byte strings, in order.
@@ -156,9 +171,10 @@ class Store(Protocol):
         """
 
     def rotate(self, log: str) -> bool:
-        """Begin a new part of the log, and return whether the store has parts.
+        """Begin a new part of the log. Return False if the logs of this store have no
+        parts.
 
-        Readers and writers go on as before.
+        Readers and writers of the log do not notice a rotation.
         """
 
     # Cache ----------------------------------------------------------------------------
@@ -167,7 +183,9 @@ class Store(Protocol):
         """Store a cache entry on this machine. The entry may be lost at any time."""
 
     def cache_get(self, name: str) -> bytes | None:
-        """Return the cache entry, always whole; None if there is no entry."""
+        """Return a cache entry, never a part of it. Return None if there is no entry."""
 
     def close(self) -> None:
-        """Close connections and files. The next call of a method opens them again."""
+        """Close all connections and files. The next call of a method opens connections
+        and files again.
+        """

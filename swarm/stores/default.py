@@ -1,7 +1,7 @@
 """The store that a program was given, or the store that the environment names.
 
-The environment is read again at each call. A change of a SWARM_* variable takes effect
-in a process that is already running.
+The environment is read at each call, so a change of a SWARM_* variable takes effect in
+a running process.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class DefaultStore:
-    """The store `given`, or else the store that the environment names at the moment.
+    """The store `given`, or without it the store that the environment names at the time
+    of the call.
 
-    Opening creates nothing. `prepare` creates the state directory if the state
-    directory is the store.
+    To open a store creates nothing. `prepare` creates the state directory, if the store
+    is in the state directory.
     """
 
     def __init__(self, given: Store | None = None) -> None:
@@ -31,7 +32,7 @@ class DefaultStore:
     def store(self) -> Store:
         """Return the store.
 
-        Return the same object as long as the settings stay the same.
+        Return the same store object until the settings change.
         """
         if self._given is not None:
             return self._given
@@ -39,9 +40,12 @@ class DefaultStore:
         return self._named_store(url) if url else self._file_store()
 
     def prepare(self, namespace: str = "") -> None:
-        """Create a namespace in the state directory, if the state directory is the
-        store.
+        """Open the store, and load the modules that later calls need.
+
+        Create a namespace in the state directory, if the state directory is the store.
         """
+        _load_modules()
+        self.store()
         if self._given is None and not store_url():
             self._file_store().prepare(namespace)
 
@@ -80,19 +84,20 @@ def default_store() -> Store:
 
 
 def store_url() -> str:
-    """Return the store that SWARM_STORE names, a directory as an absolute path.
+    """Return the URL in SWARM_STORE. If SWARM_STORE names a directory, return its
+    absolute path.
 
-    Return "" if SWARM_STORE is not set: the state directory is the store then.
+    Return "" if SWARM_STORE is not set, because the state directory is then the store.
     """
     url = settings.store()
     return parse_store(url, "SWARM_STORE") if url else ""
 
 
 def parse_store(text: str, what: str) -> str:
-    """Return a URL as it is, and a directory as an absolute path.
+    """Return a URL unchanged, and a directory as an absolute path.
 
-    Raise BadInput for any other string. An incomplete server address must not be
-    used as a directory: each machine would then have a store of its own.
+    Raise BadInput for any other string. An incomplete server address is refused and not
+    taken for a directory, because each machine would then have a store of its own.
     """
     if "://" in text:
         return text
@@ -116,10 +121,22 @@ def choose_store(url: str) -> None:
     environ["SWARM_STORE"] = parse_store(url, "--store")
 
 
-def _file_cache(store: str) -> Cache:
-    """Return the cache for a store on a server: files in the state directory."""
-    from swarm.stores.cache import FileCache
-    from swarm.stores.file.state_dir import StateDir
+def _load_modules() -> None:
+    """Import what the methods of a file store import at their first call.
 
-    path, trusted = settings.state_dir()
-    return FileCache(path, StateDir(path, trusted=trusted), whose=store)
+    A signal handler that interrupts such an import would find half a module.
+    """
+    from swarm.stores import cache
+    from swarm.stores.file import layout, log, log_reader, log_rotation, swap, tokens
+    from swarm.system import inotify, process
+
+    del cache, layout, log, log_reader, log_rotation, swap, tokens, inotify, process
+
+
+def _file_cache(store: str) -> Cache:
+    """Return the cache for a store on a server: files in the state directory, if it can
+    be trusted.
+    """
+    from swarm.stores.cache import FileCache
+
+    return FileCache.given(whose=store)

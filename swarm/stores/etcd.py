@@ -1,13 +1,13 @@
 """The store on etcd: records and lines of logs are keys.
 
-Each change is one transaction. The cluster carries a transaction out as one atomic
-step. The cluster confirms a change when a majority of members has the change on disk.
-All keys begin with `NAME/`, where NAME is the name of the swarm.
+Each change is one transaction, which etcd carries out as one atomic step. etcd confirms
+a change when a majority of its members has the change on disk. All keys begin with
+`NAME/`, where NAME is the name of the swarm.
 
 etcd stores all old values of a key until they are compacted. Without auto-compaction
-(`--auto-compaction-retention`), heartbeats fill its database in the end, and etcd then
-refuses writes. Times come from the clock of the member that answers, in whole seconds.
-See docs/reference/stores.md.
+(`--auto-compaction-retention`), heartbeats fill the database, and then etcd refuses
+writes. Times come from the clock of the member that answers, in whole seconds. See
+docs/reference/stores.md.
 """
 
 import json
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from swarm.errors import StoreError
 from swarm.stores.address import Address
-from swarm.stores.contract import Cache
+from swarm.stores.contract import NO_LIMIT, Cache
 from swarm.stores.etcd_gateway import (
     Connection,
     Gateway,
@@ -137,15 +137,20 @@ class EtcdStore(ServerStore[Connection]):
 
         return self._pool.call(sent)
 
-    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
+    def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
         incarnation, _ = self._locate("")
+
+        def fetch_before(position: Position, most: int) -> list[tuple[Position, bytes]]:
+            most = min(most, position[0] - 1)
+            after = (position[0] - 1 - most,)
+            return self._fetch(incarnation, log, after, most)[::-1] if most else []
+
         try:
             last = _last_line(self._ask_in(incarnation, self._head(log)))
-            count = min(count, last)
-            found = self._fetch(incarnation, log, (last - count,), count) if count else []
+            lines = self._batches.read_back(log, fetch_before, (last + 1,), count, limit)
         except StoreReplaced:
-            return self.tail(log, count)
-        return [line for _, line in found], cursors.format_cursor(incarnation, (last,))
+            return self.tail(log, count, limit)
+        return lines, cursors.format_cursor(incarnation, (last,))
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -175,7 +180,7 @@ class EtcdStore(ServerStore[Connection]):
     # Requests -------------------------------------------------------------------------
 
     def _ask(self, request: Json) -> Json:
-        """Return the answer to a request that may be carried out twice."""
+        """Send a request that may be carried out twice, and return the answer."""
         return self._pool.call(lambda session: self._ask_on(session.connection, request))
 
     def _get(self, key: str, end: str = "", **options: object) -> Json:
@@ -197,10 +202,10 @@ class EtcdStore(ServerStore[Connection]):
         return answer
 
     def _floor(self, namespace: str) -> int:
-        """Return what is added to the version of a token's key.
+        """Return the number that is added to the version of a key to get a token.
 
-        This is a request of its own. A transaction that only reads crashes an old etcd
-        if its client disconnects (etcd's issue 14110).
+        The number is read with a request of its own, because a transaction that only
+        reads can crash an old etcd (etcd's issue 14110).
         """
         return int(value(self._get(self._name("floor", namespace))) or 0)
 
@@ -240,9 +245,10 @@ class EtcdStore(ServerStore[Connection]):
     def _try_swap(
         self, session: Session[Connection], condition: Json, record: str, new: bytes | None
     ) -> bytes:
-        """Send the request, if the session's last answer is still the known answer.
+        """Change a record, if the server's last answer to this session is still the
+        answer that the session knows.
 
-        Return the session's last answer after the request.
+        Return the last answer of the session after this request.
         """
         name, incarnation = self._name("session", session.name), self._incarnation
         change = delete(record) if new is None else put(record, new)
@@ -260,7 +266,7 @@ class EtcdStore(ServerStore[Connection]):
         return last_answer or b""
 
     def _condition(self, connection: Connection, record: str, old: bytes | None) -> Json:
-        """Return the condition that a record equals `old`."""
+        """Return the condition of a transaction that a record equals `old`."""
         if old is None:
             return is_absent(record)
         if len(old) <= _LONG_RECORD:
@@ -280,10 +286,10 @@ class EtcdStore(ServerStore[Connection]):
         *,
         look: bool,
     ) -> tuple[bool, int, bytes | None]:
-        """Add a line after line `last`, if `last` is the last line.
+        """Append a line, if the log's last line has the number `last`.
 
         Return whether the line was added, and the number of the last line. If the line
-        was not added, and with `look`, return also the line after `last`.
+        was not added and `look` is set, also return the line after `last`.
         """
         head, line = self._name("head", log), self._line(log, last + 1)
         request = transaction(
@@ -309,9 +315,10 @@ class EtcdStore(ServerStore[Connection]):
         return [((first + step,), each.value[_NONCE:]) for step, each in enumerate(found)]
 
     def _ask_in(self, incarnation: str, request: Json) -> Json:
-        """Return the answer to a `get` in this incarnation.
+        """Send a `get` and return its answer, if the swarm still has the same
+        incarnation.
 
-        Raise StoreReplaced if the swarm has another incarnation.
+        Raise StoreReplaced if the swarm was removed and created again.
         """
 
         def asked(session: Session[Connection]) -> Json:
@@ -328,7 +335,7 @@ class EtcdStore(ServerStore[Connection]):
     def _wait_while(self, name: str, is_unchanged: Callable[[], bool], seconds: float) -> None:
         """Wait for a change of a key, as long as `is_unchanged` returns True.
 
-        The method may return early.
+        `_wait_while` may return before a change.
         """
         deadline = time.monotonic() + seconds
 
@@ -377,7 +384,7 @@ class EtcdStore(ServerStore[Connection]):
     def _open_swarm(self, connection: Connection) -> None:
         """Create the swarm if it is missing.
 
-        Raise StoreError if the keys are not swarm's.
+        Raise StoreError if another program wrote the keys.
         """
         name = self._name("meta")
         meta = value(self._ask_on(connection, get(name)))
@@ -396,7 +403,9 @@ class EtcdStore(ServerStore[Connection]):
         self._accept(name, layout, incarnation)
 
     def _is_incarnation(self, incarnation: str) -> Json:
-        """Return the condition that the swarm still has this incarnation."""
+        """Return the condition of a transaction that the swarm still has this
+        incarnation.
+        """
         return is_value(self._name("meta"), self._metas[incarnation])
 
     def _check_meta(self, incarnation: str, meta: bytes | None) -> None:
@@ -405,23 +414,28 @@ class EtcdStore(ServerStore[Connection]):
 
 
 class _EndWatch(Exception):
-    """End a call and close its connection, since the connection only sends events now."""
+    """An exception that ends a call and closes its connection, which can only send
+    events after a watch.
+    """
 
 
 class _SwarmGone(ConnectionLost):
     """The swarm has another incarnation or is gone, and nothing was changed.
 
-    The next connection opens the swarm again.
+    When swarm connects again, it opens the new incarnation.
     """
 
 
 def _is_still(key: str, known: bytes) -> Json:
-    """Return the condition that a key has this value; b"" stands for no key."""
+    """Return the condition of a transaction that a key has this value. b"" means that
+    the key does not exist.
+    """
     return is_value(key, known) if known else is_absent(key)
 
 
 def _renew_session(session: Session[Connection], *, always: bool = False) -> None:
-    """Begin a new session if the session is more than an hour old, or if `always`.
+    """Begin a new session if the session is more than an hour old. With `always`, begin
+    one in any case.
 
     The name of a session begins with the hour, so that old sessions can be deleted by
     their names.

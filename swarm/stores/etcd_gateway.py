@@ -1,11 +1,12 @@
 """A client for etcd's JSON gateway, with the standard library alone.
 
 The gateway offers the v3 API over HTTP/1.1. The gateway sends keys and values as
-base64, and 64-bit numbers as strings. It leaves out fields that are false, zero or
-empty.
+base64, and 64-bit numbers as strings. The gateway leaves out fields that are false,
+zero or empty.
 
 A member that is down, silent or without a leader raises ConnectionLost, and the next
-connection tries another member. A refusal that stays raises a StoreError with advice.
+connection tries another member. A StoreError with advice is raised for a refusal that
+every member would repeat.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Entry(NamedTuple):
 
 
 class Gateway:
-    """The members of a cluster that an address names, and the login for them."""
+    """The members of an etcd cluster that an address names, and the login of swarm."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -111,7 +112,7 @@ class Gateway:
         raise ConnectionLost("; ".join(reasons))
 
     def avoid(self, member: int) -> None:
-        """Try another member first for the next connection."""
+        """Make the next connection try another member first."""
         self._first = (member + 1) % len(self.members)
 
     def scrubbed(self, text: str) -> str:
@@ -137,15 +138,17 @@ class Connection:
         self._stream: HTTPResponse | None = None
 
     def open(self) -> None:
-        """Connect and log in. Raise ConnectionLost or StoreError."""
+        """Connect to a member and log in. Raise ConnectionLost or StoreError if this
+        fails.
+        """
         try:
             self._http.connect()
             self._socket = self._http.sock
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
                 f"the certificate of {self._member_name} cannot be trusted: "
-                f"{error.verify_message}. Name the "
-                "authority that signed it with ?cacert=FILE in the address, or in ETCDCTL_CACERT."
+                f"{error.verify_message}. Name the authority that signed the certificate with "
+                "?cacert=FILE in the address, or in ETCDCTL_CACERT."
             ) from None
         except OSError as error:
             raise self._lost(error) from None
@@ -155,7 +158,7 @@ class Connection:
     def ask(self, request: Json) -> Json:
         """Return the answer to a `get`, `put`, `delete`, `transaction` or `status`.
 
-        Log in again if the token is too old.
+        Log in again if the login token has expired.
         """
         ((kind, question),) = request.items()
         try:
@@ -181,7 +184,7 @@ class Connection:
             raise self._lost(result.get("cancel_reason", "canceled"))
 
     def wait_event(self, seconds: float) -> bool:
-        """Wait for an event, and return False if the connection is lost."""
+        """Wait for an event of a watch. Return False if the connection is lost."""
         assert self._socket is not None, "only after `watch`"
         self._socket.settimeout(seconds)
         try:
@@ -231,7 +234,7 @@ class Connection:
             raise StoreError(
                 f"the answer of {self._member_name} has no Date header, which swarm needs for the "
                 f"time. "
-                "A proxy may have removed it: use an address without that proxy."
+                "A proxy may have removed this header: use an address without the proxy."
             )
         self.date = float(mktime_tz(moment))
         return answer
@@ -248,7 +251,7 @@ class Connection:
             raise self._lost(error) from None
 
     def _translated(self, code: int, text: str) -> Exception:
-        """Return the exception for an error that the member sent."""
+        """Return the exception for an error that a member of the cluster sent."""
         if self._gateway.user and any(sign in text for sign in _TOKEN_ERRORS):
             return _NotAuthenticated(text)
         if _AUTH_OFF in text:
@@ -257,7 +260,7 @@ class Connection:
             return self._lost(text)
         advice = next(
             (advice for sign, advice in _ADVICE.items() if sign in text),
-            "To check its settings, run: swarm doctor",
+            "To check the server, run: swarm doctor",
         )
         shown = self._gateway.address.shown
         return StoreError(f"{shown} refuses: {self._gateway.scrubbed(text)}. {advice}.")
@@ -288,15 +291,14 @@ def _login(address: Address) -> tuple[str, str]:
 def _tls(address: Address) -> ssl.SSLContext | None:
     """Return the TLS settings; None without TLS.
 
-    Raise BadInput for a bad address or file.
+    Raise BadInput if the address is invalid or a certificate file cannot be used.
     """
     unknown = set(address.options) - set(_FILES)
     if unknown or address.path not in ("", "/"):
         what = f"the option {min(unknown)!r}" if unknown else f"the path {address.path!r}"
         raise BadInput(
             f"{address.shown} is invalid: {what} is unknown for etcd. The options are "
-            f"namespace, "
-            f"timeout, {', '.join(_FILES)}."
+            f"swarm, timeout, {', '.join(_FILES)}."
         )
     if address.scheme != "etcds":
         return None
@@ -332,7 +334,7 @@ def delete(key: str, end: str = "") -> Json:
 
 
 def transaction(compare: list[Json], then: list[Json], otherwise: list[Json]) -> Json:
-    """Return a transaction, to be sent or to be part of another."""
+    """Return a transaction, which can be sent or become part of another transaction."""
     return {"request_txn": {"compare": compare, "success": then, "failure": otherwise}}
 
 
@@ -357,7 +359,7 @@ def always_false(key: str) -> Json:
 
 
 def entries(answer: Json) -> list[Entry]:
-    """Return the entries that a `get` found, alone or as a part of a transaction."""
+    """Return the entries in the answer to a `get`, which may be part of a transaction."""
     kvs = answer.get("response_range", answer).get("kvs", ())
     return [
         Entry(
@@ -371,7 +373,9 @@ def entries(answer: Json) -> list[Entry]:
 
 
 def value(answer: Json) -> bytes | None:
-    """Return the value that a `get` of one key found; None if there is no such key."""
+    """Return the value in the answer to a `get` of one key, None if the key does not
+    exist.
+    """
     return next((entry.value for entry in entries(answer)), None)
 
 

@@ -2,8 +2,14 @@
 
 The log is the truth. A snapshot holds a state and its position in the log, so that the
 next process starts there and not at the beginning. A snapshot may be missing, old or
-damaged: then the next process reads more, and finds the same state. Only lines change a
-state, in their order. So all processes that have read equally far have the same state.
+damaged: then the next process reads more, and finds the same state. A snapshot also
+names one of the last lines that it has seen: if an older copy of the log was restored,
+that line is not there. Only lines change a state, in their order. So all processes that
+have read equally far have the same state.
+
+To change a state, `LogFold` takes the state out, and puts it back when it is whole. If
+any exception cuts the change off, the state is lost, and the next use reads it again. A
+signal handler that uses the object during a change reads a state of its own.
 """
 
 from __future__ import annotations
@@ -30,15 +36,16 @@ else:  # importing `typing` would take longer than the command that needs this m
 
 
 class Fold(Protocol):
-    """A state that lines change. A new state has seen no line."""
+    """A state that the lines of a log change. A new object has seen no line."""
 
     VERSION: int
     """The version of `dump`. A snapshot of another version is not loaded."""
 
     def apply(self, line: bytes) -> bool:
-        """Apply one line.
+        """Apply one line of the log to the state.
 
-        Return whether the line changed the state. An invalid line changes nothing.
+        Return whether the line changed the state. An invalid line does not change the
+        state.
         """
 
     def dump(self) -> Any:
@@ -47,54 +54,83 @@ class Fold(Protocol):
     def load(self, data: Any) -> None:
         """Take over the state that `dump` returned.
 
-        For other data, raise any error that is not a SwarmError.
+        For data that `dump` did not return, raise any error that is not a SwarmError.
         """
 
     def __len__(self) -> int:
-        """Return the number of items, on which the cost of a snapshot depends."""
+        """Return the number of items in the state, on which the cost of a snapshot
+        depends.
+        """
+
+
+class Position(Generic[F]):
+    """A state, and how far the log was read for it."""
+
+    __slots__ = ("batch", "cursor", "state", "unsaved")
+
+    def __init__(self, state: F, cursor: str = "") -> None:
+        self.state = state
+        self.cursor = cursor
+        self.unsaved = 0  # lines that were applied after the last snapshot
+        # the cursor before the last lines that were read, and their size in bytes
+        # without the last line
+        self.batch = (cursor, 0)
+
+    def move(self, after: str, size: int, last: int) -> None:
+        """Move behind lines of `size` bytes, the last of which has `last` bytes."""
+        self.batch = (self.cursor, size - last)
+        self.cursor = after
 
 
 class LogFold(Generic[F]):
     """The state of one log, as far as this object has read it.
 
-    Two threads must not use the object at once.
+    Two threads must not use one LogFold at the same time.
     """
 
     SNAPSHOT_EVERY = 2000  # lines, at least
 
     def __init__(self, store: Store, log: str, make: Callable[[], F]) -> None:
-        self.state = make()
-        self.cursor = ""
         self._store = store
         self._log = log
         self._make = make
-        self._unsaved = 0  # lines that were applied after the last snapshot
-        self._started = False
+        # One position; none before the first read and while the state is taken out.
+        self._whole: list[Position[F]] = []
+
+    @property
+    def state(self) -> F:
+        """The state as of the last read. Read the log if there is no whole state."""
+        for at in self._whole:
+            return at.state
+        return self._read().state
+
+    @property
+    def cursor(self) -> str:
+        """The cursor up to which the state was read, "" if there is no whole state."""
+        for at in self._whole:
+            return at.cursor
+        return ""
 
     def read(self, progress: Callable[[int], object] = lambda count: None) -> None:
-        """Apply all new lines.
+        """Apply all new lines of the log to the state.
 
-        Call `progress` with the number of lines read so far.
+        During the read, call `progress` with the number of lines that were read.
         """
-        self._start()
-        read = 0
-        for count in self._apply_new():
-            read += count
-            progress(read)
-        self._count(read)
+        self._read(progress)
 
     def append(self, line: bytes) -> bool:
-        """Append a line, and apply all new lines up to that line.
-
-        Return whether the line changed the state.
+        """Append a line that no other process appends, and apply all new lines up to
+        that line. Return whether the line changed the state.
         """
         self._store.append(self._log, line)
-        self._start()
-        while lines := self._next_lines():
-            results = [self.state.apply(each) for each in lines]
-            self._count(len(lines))
+        at = self._take()
+        while lines := self._next_lines(at):
+            results = [at.state.apply(each) for each in lines]
+            self._count(at, len(lines))
             if line in lines:
+                self._put_back(at)
                 return results[lines.index(line)]
+        self._put_back(at)
         text = (
             f"the log of {self._log} was replaced just now, and the line written to it is "
             f"lost. Try again."
@@ -108,87 +144,139 @@ class LogFold(Generic[F]):
         """
         return self._store.wait(self._log, self.cursor, timeout)
 
-    def _apply_new(self) -> Iterator[int]:
+    def _read(self, progress: Callable[[int], object] = lambda count: None) -> Position[F]:
+        at = self._take()
+        read = 0
+        for count in self._apply_new(at):
+            read += count
+            progress(read)
+        self._count(at, read)
+        self._put_back(at)
+        return at
+
+    def _apply_new(self, at: Position[F]) -> Iterator[int]:
         """Apply new lines in batches. Yield the number of lines in each batch."""
-        while lines := self._next_lines():
-            self._apply(lines)
+        while lines := self._next_lines(at):
+            self._apply(at.state, lines)
             yield len(lines)
 
-    def _apply(self, lines: Sequence[bytes]) -> None:
+    def _apply(self, state: F, lines: Sequence[bytes]) -> None:
         for line in lines:
-            self.state.apply(line)
+            state.apply(line)
 
-    def _next_lines(self) -> list[bytes]:
-        """Return the next lines; an empty list at the end of the log.
-
-        Start again if the log was replaced by another log.
+    def _next_lines(self, at: Position[F]) -> list[bytes]:
+        """Return the next lines, which the caller applies; an empty list at the end of
+        the log. Start again if the log was replaced by another log.
         """
-        lines, after = self._store.read_log(self._log, self.cursor)
-        if after != self.cursor and not self._store.continues(self.cursor, after):
-            self._restart()
-            return self._next_lines()
-        self.cursor = after
-        return lines
+        while True:
+            try:
+                lines, after = self._store.read_log(self._log, at.cursor)
+                replaced = after != at.cursor and not self._store.continues(at.cursor, after)
+            except StoreError:
+                self._put_back(at)  # all lines before this read were applied
+                raise
+            if not replaced:
+                if lines:
+                    at.move(after, _size(lines), _size(lines[-1:]))
+                at.cursor = after
+                return lines
+            self._restart(at)
 
-    def _restart(self) -> None:
-        self.state, self.cursor, self._unsaved = self._make(), "", 0
+    def _restart(self, at: Position[F]) -> None:
+        at.state, at.cursor, at.unsaved = self._make(), "", 0
+
+    def _take(self) -> Position[F]:
+        """Take the state out to change it; begin with the snapshot if there is none."""
+        try:
+            return self._whole.pop()
+        except IndexError:
+            return self._load() or Position(self._make())
+
+    def _put_back(self, at: Position[F]) -> None:
+        self._whole[:] = [at]
 
     # Snapshots ------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Begin with the snapshot, before the first read."""
-        if not self._started:
-            self._started = True
-            self._load()
-
-    def _count(self, lines: int) -> None:
+    def _count(self, at: Position[F], lines: int) -> None:
         """Count lines that were applied.
 
-        Save a snapshot when reading these lines again would cost more than saving.
+        Save a snapshot when it costs less than to read these lines again.
         """
-        self._unsaved += lines
-        if self._unsaved >= max(self.SNAPSHOT_EVERY, len(self.state) // 2):
-            self._save()
+        at.unsaved += lines
+        if at.unsaved >= max(self.SNAPSHOT_EVERY, len(at.state) // 2):
+            self._save(at)
 
-    def _load(self) -> None:
+    def _load(self) -> Position[F] | None:
         collecting = gc.isenabled()
-        # A snapshot is many new objects and no garbage; a search for it would take
-        # longer.
-        gc.disable()
         try:
+            # A snapshot is many new objects and no garbage; a search for it would take
+            # longer.
+            gc.disable()
             data = self._store.cache_get(self._log)
             if data is None:
-                return
+                return None
             saved = json_codec.loads(data)
             state = self._make()
-            if saved["version"] != state.VERSION:
-                return
-            state.load(saved["state"])
             cursor = saved["cursor"]
-            if not isinstance(cursor, str) or not cursor:
-                return
-            if self._store.continues(cursor, self._store.read_log(self._log, cursor, 0)[1]):
-                self.state, self.cursor = state, cursor
+            if saved["version"] != state.VERSION or not isinstance(cursor, str) or not cursor:
+                return None
+            state.load(saved["state"])
+            if self._continues(cursor) and self._is_in_log(*saved["seen"]):
+                return Position(state, cursor)
+            return None
         except Exception:
-            return  # the snapshot is damaged, or another program's: the log has everything
+            return None  # the snapshot is another program's: the log has everything
         finally:
             if collecting:
                 gc.enable()
 
-    def _save(self) -> None:
+    def _continues(self, cursor: str) -> bool:
+        return self._store.continues(cursor, self._store.read_log(self._log, cursor, 0)[1])
+
+    def _is_in_log(self, cursor: str, checksum: int) -> bool:
+        """Return whether the line after the cursor has this checksum."""
+        lines = self._store.read_log(self._log, cursor, 0)[0]
+        return bool(lines) and _checksum(lines) == checksum
+
+    def _last_seen(self, at: Position[F]) -> tuple[str, int]:
+        """Return a cursor, and the checksum of the line after it, which is the last line
+        that was read if the store reads exactly as much as it is asked for.
+        """
+        cursor, left = at.batch
+        while left > 0:
+            lines, after = self._store.read_log(self._log, cursor, left)
+            left -= _size(lines)
+            if not lines or left < 0:
+                break
+            cursor = after
+        return cursor, _checksum(self._store.read_log(self._log, cursor, 0)[0])
+
+    def _save(self, at: Position[F]) -> None:
         """Save a snapshot.
 
-        The store drops the snapshot if another process is saving one at this moment.
+        If another process is saving a snapshot at this moment, the store ignores this
+        snapshot.
         """
         try:
             saved = {
-                "version": self.state.VERSION,
-                "cursor": self.cursor,
-                "state": self.state.dump(),
+                "version": at.state.VERSION,
+                "cursor": at.cursor,
+                "seen": self._last_seen(at),
+                "state": at.state.dump(),
             }
             self._store.cache_put(self._log, json_codec.dumps(saved).encode())
         except (StoreError, BadInput):
             # A read-only directory, a full disk, or a number that JSON lacks: the next
             # process reads the log.
             pass
-        self._unsaved = 0
+        at.unsaved = 0
+
+
+def _size(lines: Sequence[bytes]) -> int:
+    return sum(map(len, lines)) + len(lines)
+
+
+def _checksum(lines: Sequence[bytes]) -> int:
+    from binascii import crc32  # most commands use no snapshot
+
+    return crc32(b"\n".join(lines))

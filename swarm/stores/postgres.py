@@ -1,10 +1,11 @@
 """The store on PostgreSQL: records and lines of logs are rows.
 
-Each change is one call of a function, which is one transaction. All data lie in one
-schema, named after the swarm. The safety of a confirmed change depends on the server's
-settings. Without fsync, a crash may lose a confirmed change. A failover to a standby
-that is not synchronous may lose a confirmed change too. A pooler in front of the server
-must pool sessions. See docs/reference/stores.md.
+Each change is one call of a database function, in a transaction of its own. All data of
+a swarm are in one database schema, which has the name of the swarm. The safety of a
+confirmed change depends on the server's settings. Without fsync, a crash may lose a
+confirmed change. A failover to a standby that is not synchronous may lose a confirmed
+change too. A connection pooler in front of the server must pool sessions, not
+transactions. See docs/reference/stores.md.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 import psycopg
-from psycopg import errors, pq
+from psycopg import errors
 from psycopg.abc import ConnDict
 from psycopg.conninfo import conninfo_attempts, conninfo_to_dict
 
 from swarm.errors import BadInput, StoreError
+from swarm.stores import postgres_tls
 from swarm.stores.address import Address
-from swarm.stores.contract import Cache
+from swarm.stores.contract import NO_LIMIT, Cache
 from swarm.stores.postgres_connection import (
     REPLACED,
     Connection,
@@ -49,9 +51,8 @@ _REFUSALS = (
     "pg_hba.conf rejects",
     "not permitted to log in",
     "permission denied",
-    "certificate verify failed",
-    "server does not support SSL",
     'value: "',
+    *postgres_tls.ERRORS,
 )
 
 # Every changing function begins with this: refuse another incarnation of the swarm,
@@ -161,7 +162,7 @@ class PostgresStore(ServerStore[Connection]):
         self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None
     ) -> None:
         super().__init__(address, self._connect, abort, clock=clock, cache=cache)
-        self._settings = _connection_settings(address)
+        self._settings, self._chose_sslmode = _connection_settings(address)
         self._schema = f'"{address.swarm}"'
 
     # Records --------------------------------------------------------------------------
@@ -222,12 +223,14 @@ class PostgresStore(ServerStore[Connection]):
         incarnation, ordinal = self._change("append", self._channel("log", log), log, line)
         return cursors.format_cursor(incarnation, (int(ordinal),))
 
-    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
+    def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
         last = (
-            f"select ordinal, line from {self._schema}.lines where log = %s order by ordinal "
-            f"desc limit %s"
+            f"select ordinal, line, sum(octet_length(line)) over (order by ordinal desc) "
+            f"- octet_length(line) as newer from {self._schema}.lines where log = %s "
+            f"order by ordinal desc limit %s"
         )
-        incarnation, found = self._lines_with_incarnation(last, log, max(1, count))
+        within = f"select ordinal, line from ({last}) as last where newer < %s"
+        incarnation, found = self._lines_with_incarnation(within, log, max(1, count), limit)
         end = (found[-1][0],) if found else self._BEGINNING
         lines = [line for _, line in found[max(0, len(found) - count) :]]
         return lines, cursors.format_cursor(incarnation, end)
@@ -268,19 +271,28 @@ class PostgresStore(ServerStore[Connection]):
         )
         settings = {name: str(value) for name, (value,) in zip(names, found, strict=True)}
         standbys = self._ask("select true from pg_stat_replication limit 1")
-        return {**settings, "standbys": "yes" if standbys else ""}
+        return {**settings, "standbys": "yes" if standbys else "", "tls": self._tls()}
+
+    def _tls(self) -> str:
+        """Return "local", "none", "unverified" or "verified" for the connection in use."""
+
+        def found(session: Session[Connection]) -> str:
+            return postgres_tls.state_of(session.connection.pgconn)
+
+        return self._pool.call(found)
 
     # Requests -------------------------------------------------------------------------
 
     def _ask(self, statement: str, *values: object) -> list[Row]:
-        """Return the rows of a statement that may run twice."""
+        """Run a statement that may run twice, and return its rows."""
         return self._pool.call(lambda session: ask(session.connection, statement, *values))
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         return self._change("swap", self._channel("record", key), key, old, new)[1] == "1"
 
     def _change(self, function: str, channel: str, *args: object) -> tuple[str, str]:
-        """Run a function, and return the incarnation and its answer.
+        """Call a database function, and return the incarnation of the swarm and the
+        function's answer.
 
         The server runs the function once, however often the request is sent.
         """
@@ -309,7 +321,9 @@ class PostgresStore(ServerStore[Connection]):
         return [((ordinal,), line) for ordinal, line in found]
 
     def _lines_with_incarnation(self, query: str, *values: object) -> tuple[str, list[Row]]:
-        """Return the incarnation, and the sorted ordinals and lines of a query."""
+        """Run a query, and return the incarnation of the swarm and the lines with their
+        numbers, sorted.
+        """
         both = (
             f"select incarnation, found.* from {self._schema}.meta left join ({query}) as "
             f"found on true"
@@ -322,7 +336,9 @@ class PostgresStore(ServerStore[Connection]):
     def _wait_for(
         self, channel: str, timeout: float, is_over: Callable[[Connection], bool]
     ) -> bool:
-        """Wait until `is_over` returns True. Return False if time is up, or earlier."""
+        """Wait until `is_over` returns True. Return False if time is up, or before
+        that.
+        """
 
         def waited(session: Session[Connection]) -> bool:
             connection = session.connection
@@ -365,7 +381,7 @@ class PostgresStore(ServerStore[Connection]):
     def _connect_to_a_host(self, timeout: float) -> Connection:
         """Connect to the first host that answers.
 
-        Each host gets an equal share of the time left.
+        Each host gets an equal share of the remaining time.
         """
         deadline = time.monotonic() + timeout
         try:
@@ -378,7 +394,8 @@ class PostgresStore(ServerStore[Connection]):
         for number, attempt in enumerate(attempts):
             share = (deadline - time.monotonic()) / (len(attempts) - number)
             try:
-                return connect(attempt, share, limit=timeout)
+                secured = postgres_tls.secured(attempt, chosen=self._chose_sslmode)
+                return connect(secured, share, limit=timeout)
             except ConnectionLost as lost:
                 if any(words in str(lost) for words in _REFUSALS):
                     raise self._refused(str(lost)) from None
@@ -388,7 +405,7 @@ class PostgresStore(ServerStore[Connection]):
     def _open_swarm(self, connection: Connection) -> None:
         """Create the schema if it is missing.
 
-        Raise StoreError for another program's schema.
+        Raise StoreError if the schema belongs to another program.
         """
         what = f"the schema {self.address.swarm}"
         # the server stops a statement before its client gives up
@@ -420,31 +437,40 @@ class PostgresStore(ServerStore[Connection]):
         )
 
     def _refused(self, why: str) -> StoreError:
-        return StoreError(
-            f"{self.address.shown} refuses: {self.address.scrubbed(why)}. "
-            "Check user, password, database and rights, also in PGPASSWORD and the other PG* "
-            "variables."
-        )
+        if any(words in why for words in postgres_tls.ERRORS):
+            advice = postgres_tls.ADVICE
+        else:
+            advice = (
+                "Check user, password, database and rights, also in PGPASSWORD and the other PG* "
+                "variables."
+            )
+        return StoreError(f"{self.address.shown} refuses: {self.address.scrubbed(why)}. {advice}")
 
 
-def _connection_settings(address: Address) -> ConnDict:
-    """Return the parameters of the connection. Raise BadInput for a bad address."""
+def _connection_settings(address: Address) -> tuple[ConnDict, bool]:
+    """Return the parameters of the connection, and whether the user chose an sslmode.
+
+    Raise BadInput for a bad address.
+    """
     if address.hosts:
         address.hosts_and_ports(5432)  # refuse a bad port now: libpq would try it until the timeout
     try:
-        settings = conninfo_to_dict(address.url("postgresql"))
+        given = conninfo_to_dict(address.url("postgresql"))
     except psycopg.Error as error:
         raise BadInput(
             f"{address.shown} is invalid: {address.scrubbed(str(error).strip())}."
         ) from None
-    # the defaults include the PG* variables
-    defaults = {option.keyword: option.val or b"" for option in pq.Conninfo.get_defaults()}
-    hosts = str(settings.get("host") or defaults[b"host"].decode())
-    if "," in hosts and defaults[b"target_session_attrs"] == b"any":
-        settings.setdefault("target_session_attrs", "read-write")
-    return {
+    options = postgres_tls.effective_options(given)
+    # psycopg does not look for hosts in the service file
+    names = ("host", "hostaddr", "port", "sslrootcert")
+    known: ConnDict = {name: options[name] for name in names if name in options}
+    if "," in options.get("host", "") and options["target_session_attrs"] == "any":
+        known["target_session_attrs"] = "read-write"
+    settings = {
         "fallback_application_name": "swarm",
         "keepalives_idle": 30,
-        **settings,
+        **known,
+        **given,
         "client_encoding": "utf8",
     }
+    return settings, postgres_tls.is_chosen(given, options)

@@ -1,8 +1,8 @@
 """A connection to PostgreSQL with a time limit for each answer, and notifications.
 
-This module uses no private part of psycopg. The class overrides the public method
-`Connection.wait`, through which psycopg sends every exchange with the server. If a
-later psycopg bypassed `wait`, the tests with a silent server would fail.
+This module uses no private part of psycopg. The class `Connection` overrides the public
+method `wait` of psycopg, which handles every exchange with the server. If a later
+version of psycopg did not call `wait`, the tests with a silent server would fail.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Connection(psycopg.Connection[Row]):
     def wait(self, gen: PQGen[RV], interval: float = 0, timeout: float | None = None) -> RV:
         """Return the result of an exchange with the server.
 
-        Raise ConnectionLost after `limit` seconds: psycopg's own method would wait for
-        ever.
+        Raise ConnectionLost after `limit` seconds. Without this method, psycopg would
+        wait for ever.
         """
         deadline = time.monotonic() + self.limit
         try:
@@ -85,7 +85,7 @@ class Connection(psycopg.Connection[Row]):
 def connect(attempt: ConnDict, timeout: float, *, limit: float) -> Connection:
     """Connect to one host within `timeout` seconds.
 
-    Raise ConnectionLost if that fails.
+    Raise ConnectionLost if the host cannot be reached in time.
     """
     deadline = time.monotonic() + timeout
     pgconn = pq.PGconn.connect_start(make_conninfo("", **attempt).encode())
@@ -113,7 +113,9 @@ def connect(attempt: ConnDict, timeout: float, *, limit: float) -> Connection:
 
 
 def ask(connection: Connection, statement: str, *values: object) -> list[Row]:
-    """Return the rows of a statement. Raise ConnectionLost or StoreError."""
+    """Run a statement and return its rows. Raise ConnectionLost or StoreError if the
+    statement fails.
+    """
     try:
         answer = connection.execute(statement, values, binary=True)
         return answer.fetchall() if answer.description else []
@@ -129,7 +131,7 @@ def translated(error: psycopg.Error) -> Exception:
     if _is_temporary(error):
         return ConnectionLost(message_of(error))
     return StoreError(
-        f"the server refuses: {message_of(error)}. To check its settings, run: swarm doctor"
+        f"the server refuses: {message_of(error)}. To check the server, run: swarm doctor"
     )
 
 
@@ -145,9 +147,9 @@ def message_of(error: psycopg.Error) -> str:
 
 
 def abort(connection: Connection) -> None:
-    """Close the connection; at once if an answer is missing.
+    """Close the connection. If an answer of the server is missing, close it at once.
 
-    If an answer is missing, data that are not sent yet never arrive.
+    After an immediate close, data that were not sent yet never arrive.
     """
     try:
         if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
@@ -161,7 +163,7 @@ def abort(connection: Connection) -> None:
 def _ready(fileno: int, wanted: int, seconds: float) -> int:
     """Wait for the socket.
 
-    Return the events of `wanted` for which it is ready, or 0.
+    Return the events of `wanted` for which the socket is ready, or 0.
     """
     poll = select.poll()
     reading = select.POLLIN if wanted & Wait.R else 0

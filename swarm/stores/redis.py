@@ -1,9 +1,9 @@
 """The store on Redis or Valkey: records are strings and logs are streams.
 
-Each change is one script, which the server runs as one atomic step. All keys begin with
-`{NAME}:`, where NAME is the name of the swarm. A confirmed change survives a crash only
-with an append-only file that is synced on every write. A failover may lose the change
-even then. See docs/reference/stores.md.
+Each change is one script in Lua, which the server runs as one atomic step. All keys
+begin with `{NAME}:`, where NAME is the name of the swarm. A confirmed change survives a
+crash only with an append-only file that is synced on every write. Even with this file,
+a failover may lose a confirmed change. See docs/reference/stores.md.
 """
 
 import re
@@ -21,9 +21,9 @@ from redis import connection as redis_connection
 from swarm import settings
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
-from swarm.stores.contract import Cache
+from swarm.stores.contract import NO_LIMIT, Cache
 from swarm.stores.server import cursors
-from swarm.stores.server.base import LAYOUT, ServerStore
+from swarm.stores.server.base import LAYOUT, ServerStore, StoreReplaced
 from swarm.stores.server.cursors import Position
 from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
@@ -175,12 +175,24 @@ class RedisStore(ServerStore[Connection]):
         incarnation, answer = self._change(_APPEND, [self._name("log", log)], [line])
         return cursors.format_cursor(incarnation, _position(answer))
 
-    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        last = ("XREVRANGE", self._name("log", log), "+", "-", "COUNT", max(1, count))
-        incarnation, found = self._ask_with_incarnation(*last)
-        end = _position(found[0][0]) if found else self._BEGINNING
-        lines = [fields[1] for _, fields in reversed(found[:count])]
-        return lines, cursors.format_cursor(incarnation, end)
+    def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
+        newest = ("XREVRANGE", self._name("log", log), "+", "-", "COUNT", 1)
+        incarnation, found = self._ask_with_incarnation(*newest)
+        if not found:
+            return [], cursors.format_cursor(incarnation, self._BEGINNING)
+        end, line = _position(found[0][0]), found[0][1][1]
+
+        def fetch_before(position: Position, most: int) -> list[tuple[Position, bytes]]:
+            key, before = self._name("log", log), f"({_entry_id(position)}"
+            now, page = self._ask_with_incarnation("XREVRANGE", key, before, "-", "COUNT", most)
+            self._check_incarnation(incarnation, now)
+            return [(_position(entry), fields[1]) for entry, fields in page]
+
+        try:
+            older = self._batches.read_back(log, fetch_before, end, count - 1, limit - len(line))
+        except StoreReplaced:
+            return self.tail(log, count, limit)
+        return [*older, line] if count else [], cursors.format_cursor(incarnation, end)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -208,11 +220,11 @@ class RedisStore(ServerStore[Connection]):
     # Requests -------------------------------------------------------------------------
 
     def _ask(self, *command: object) -> Any:
-        """Return the answer to a command that may run twice."""
+        """Send a command that may run twice, and return the answer."""
         return self._pool.call(lambda session: _ask(session.connection, *command))
 
     def _eval(self, script: str, keys: list[str], args: list[object]) -> Any:
-        """Return the answer of a script that may run twice."""
+        """Run a script that may run twice, and return its answer."""
         return self._pool.call(lambda session: _eval(session.connection, script, keys, args))
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
@@ -221,7 +233,8 @@ class RedisStore(ServerStore[Connection]):
         return self._change(_SWAP, keys, args)[1] == b"1"
 
     def _change(self, script: str, keys: list[str], args: list[object]) -> tuple[str, bytes]:
-        """Run a script, and return the incarnation and its answer.
+        """Run a script, and return the incarnation of the swarm and the answer of the
+        script.
 
         The server runs the script once, however often the request is sent.
         """
@@ -243,10 +256,10 @@ class RedisStore(ServerStore[Connection]):
         return [(_position(entry), fields[1]) for entry, fields in found]
 
     def _ask_with_incarnation(self, *command: object) -> tuple[str, Any]:
-        """Return the incarnation, and the answer to a command.
+        """Send a command, and return the incarnation of the swarm and the answer.
 
-        The incarnation is asked second. So it is the incarnation of the answer, or a
-        later incarnation.
+        The incarnation is read after the answer, so it is the incarnation of the answer
+        or a later one.
         """
 
         def asked(session: Session[Connection]) -> tuple[str, Any]:
@@ -283,7 +296,7 @@ class RedisStore(ServerStore[Connection]):
     def _open_swarm(self, connection: Connection) -> None:
         """Create the swarm if it is missing.
 
-        Raise StoreError if the keys are not swarm's.
+        Raise StoreError if another program wrote the keys.
         """
         meta = self._name("meta")
         try:
@@ -300,13 +313,15 @@ class RedisStore(ServerStore[Connection]):
 
 
 class _EndSubscription(Exception):
-    """End a call and close its connection, since the connection is still subscribed."""
+    """An exception that ends a call and closes its connection, which is still
+    subscribed.
+    """
 
 
 def _connection_settings(address: Address) -> tuple[type[Connection], dict[str, Any]]:
     """Return the class of the connection and its options.
 
-    Raise BadInput for a bad address.
+    Raise BadInput if the address is invalid.
     """
     try:
         if address.hosts and not re.fullmatch("/?[0-9]*", address.path):
@@ -333,9 +348,9 @@ def _ask(connection: Connection, *command: object) -> Any:
 
 
 def _ask_all(connection: Connection, *commands: tuple[object, ...]) -> list[Any]:
-    """Send the commands together, and return their answers.
+    """Send several commands at once, and return their answers.
 
-    Without a command, only connect and log in.
+    If there is no command, only connect and log in.
     """
     try:
         connection.connect()
@@ -354,7 +369,7 @@ def _ask_all(connection: Connection, *commands: tuple[object, ...]) -> list[Any]
             raise ConnectionLost(str(error)) from None
         why = str(error).rstrip(".")
         raise StoreError(
-            f"the server refuses: {why}. To check its settings, run: swarm doctor"
+            f"the server refuses: {why}. To check the server, run: swarm doctor"
         ) from None
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         raise ConnectionLost(str(error) or type(error).__name__) from None
@@ -380,7 +395,9 @@ def _wait_message(connection: Connection, timeout: float) -> None:
 
 
 def _unsubscribe(connection: Connection, channel: str) -> None:
-    """Read all messages, so that no message is mistaken for an answer later."""
+    """End the subscription and read all its messages, so that no message is mistaken
+    for an answer later.
+    """
     try:
         message = _ask(connection, "UNSUBSCRIBE", channel)
         while message[0] != b"unsubscribe":
@@ -392,9 +409,10 @@ def _unsubscribe(connection: Connection, channel: str) -> None:
 def _abort(connection: Connection) -> None:
     """Close the connection at once, so that unsent data never arrive.
 
-    The socket is private to redis-py. If redis-py has another name for it, close the
-    connection in the usual way. A request that was sent may then be carried out later:
-    at most once, and only until the session's next request.
+    The socket is a private attribute of redis-py. If redis-py has no attribute of this
+    name, close the connection in the usual way. After a usual close, the server may
+    still carry out a request that was sent: at most once, and only until the session's
+    next request.
     """
     try:
         own_socket = getattr(connection, "_sock", None)
@@ -406,7 +424,7 @@ def _abort(connection: Connection) -> None:
 
 
 def _floor(namespace: str) -> str:
-    """Return the field of meta that holds a number: every later token is larger."""
+    """Return the name of the field that holds a number which every later token exceeds."""
     return f"floor:{namespace}"
 
 

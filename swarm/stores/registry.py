@@ -1,6 +1,7 @@
 """The drivers of stores, and the schemes of the URLs that they open.
 
-A driver is imported when its URL is opened. A driver that is not used needs no client.
+A driver is imported when a URL of its scheme is opened. A driver that is not used needs
+no client library.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class ServerDriver(NamedTuple):
-    """A driver of a store on a server:
+    """A driver of a store on a server.
 
-    `swarm.stores.NAME`, with its client in the extra NAME.
+    The driver NAME is the module `swarm.stores.NAME`. The extra NAME installs its
+    client library.
     """
 
     name: str
@@ -70,7 +72,7 @@ def open_store(
     clock: Clock | None = None,
     cache: Callable[[str], Cache] | None = None,
 ) -> Store:
-    """Return the store of a URL. A plain path, or a file: URL, is a directory.
+    """Open the store of a URL. A plain path, or a file: URL, names a directory.
 
     With `trusted=False`, refuse a directory of another user. `cache(address)` returns
     this machine's cache for a store on a server; the default is a cache in memory.
@@ -98,7 +100,9 @@ def open_store(
 
 
 def driver_of(scheme: str) -> ServerDriver:
-    """Return the driver for the URLs of a scheme. Raise BadInput for another scheme."""
+    """Return the driver for the URLs of a scheme. Raise BadInput if no driver has the
+    scheme.
+    """
     for driver in SERVER_DRIVERS:
         if scheme in driver.schemes:
             return driver

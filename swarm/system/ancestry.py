@@ -1,4 +1,4 @@
-"""The name and the parent of a process, and whether it leads a terminal session."""
+"""The name and the parents of a process, and whether it leads a terminal session."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _PARENT, _SESSION, _TERMINAL = 1, 3, 4
 class Parentage(NamedTuple):
     """A process and its parent.
 
-    `leads_terminal`: the process leads the session of a terminal, as a login shell
-    does.
+    `leads_terminal` says that the process leads the session of a terminal, as a login
+    shell does.
     """
 
     name: str
@@ -37,8 +37,17 @@ def parentage(pid: int) -> Parentage | None:
     return Parentage(text[text.find("(") + 1 : end], int(fields[_PARENT]), leads)
 
 
+def ancestors(pid: int) -> list[int]:
+    """Return the known ancestors of a process, its parent first."""
+    found: list[int] = []
+    while (this := parentage(pid)) is not None and this.parent > 0 and this.parent not in found:
+        pid = this.parent
+        found.append(pid)
+    return found
+
+
 def _parentage_by_ps(pid: int) -> Parentage | None:
-    """Ask `ps`, on systems without /proc."""
+    """Look up a process with `ps`, on a system without /proc."""
     if os.path.exists("/proc/self/stat"):
         return None
     command = ["ps", "-o", "ppid=", "-o", "stat=", "-o", "comm=", "-p", str(pid)]

@@ -2,18 +2,19 @@
 
 The contract:
 
-- **Result.** `result()` waits for the end of the call. Then it returns the value of the
-  call or raises the call's exception, even `SystemExit` and `KeyboardInterrupt`. Any
-  thread may call `result()`, more than once.
+- **Result.** `result()` waits for the end of the call. After the end, `result()`
+  returns the value of the call or raises the call's exception, even `SystemExit` and
+  `KeyboardInterrupt`. Any thread may call `result()`, more than once.
 - **Timeout.** `wait(timeout)` and `wait_async(timeout)` return whether the call has
-  ended. A timeout changes nothing else: the caller may wait again, or abandon the call.
+  ended. A timeout does not end the call: the caller may wait again, or abandon the
+  call.
 - **Exceptions.** An exception that no caller asks for is dropped without a message.
 - **Abandoned calls.** Python cannot stop a thread, so an abandoned call goes on. The
-  call can check `is_abandoned`. If the call returns a value, now or later, `undo` is
-  called with that value, exactly once and never in the caller's thread. Errors of
-  `undo` are dropped.
+  code of the call can check `is_abandoned`. If the call returns a value, now or later,
+  `undo` is called with that value, exactly once, in the caller's thread only if no
+  other thread can be had. Errors of `undo` are dropped.
 - **End of the program.** The thread is a daemon: the interpreter does not wait for the
-  thread. A forked child does not have the thread, so there the call never ends.
+  thread. A forked child does not have the thread, so in the child the call never ends.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from swarm.errors import StoreError
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -29,7 +32,7 @@ R = TypeVar("R")
 
 
 class BackgroundCall(Generic[R]):
-    """Run `work` in a daemon thread named `name`, from `start` on.
+    """A call of `work` in a daemon thread named `name`. `start` starts the thread.
 
     `undo` reverses the effect of a result that no caller received.
     """
@@ -47,12 +50,14 @@ class BackgroundCall(Generic[R]):
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[], object]] = []
 
-    def start(self) -> Self:
+    def start(self, run: Callable[[Callable[[], object]], bool] | None = None) -> Self:
         """Start the call, once, and return this object.
 
-        Raise RuntimeError if the system allows no more threads.
+        `run` runs a function in a thread that exists already, and returns False if
+        there is none. Raise StoreError if no thread can be had.
         """
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        if not (run or self._run_in_thread)(self._run):
+            raise StoreError("the system allows no more threads. End some processes.")
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -63,7 +68,7 @@ class BackgroundCall(Generic[R]):
         return self._ended.wait(timeout)
 
     async def wait_async(self, timeout: float | None = None) -> bool:
-        """Do the same as `wait`, without blocking the event loop."""
+        """Wait as `wait` does, without blocking the event loop."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -72,7 +77,7 @@ class BackgroundCall(Generic[R]):
         return bool((await asyncio.wait([ended], timeout=timeout))[0])
 
     def result(self) -> R:
-        """Wait for the end. Return the call's result, or raise the call's exception."""
+        """Wait until the call has ended. Return its result, or raise its exception."""
         self._ended.wait()
         if self._error is not None:
             raise self._error
@@ -83,7 +88,7 @@ class BackgroundCall(Generic[R]):
         return self._abandoned
 
     def abandon(self) -> None:
-        """Stop waiting for the call for good.
+        """Give up the call: no caller will ask for its result any more.
 
         The result of the call is undone, even if the call has ended already.
         """
@@ -92,8 +97,15 @@ class BackgroundCall(Generic[R]):
                 return
             self._abandoned = True
             undo_now = self._undo is not None and bool(self._results)
-        if undo_now:
-            threading.Thread(target=self._undo_result, name=self._name, daemon=True).start()
+        if undo_now and not self._run_in_thread(self._undo_result):
+            self._undo_result()
+
+    def _run_in_thread(self, call: Callable[[], object]) -> bool:
+        try:
+            threading.Thread(target=call, name=self._name, daemon=True).start()
+        except (RuntimeError, MemoryError):
+            return False
+        return True
 
     def _run(self) -> None:
         results: list[R] = []

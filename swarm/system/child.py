@@ -2,13 +2,13 @@
 
 `GatedProcess` creates the process. `exec` sends a command and an environment to the
 process through a pipe, and the process becomes the command. If the parent dies before
-that, the pipe closes and the process ends without having done anything.
+it sends a command, the pipe closes, and the process ends without having done anything.
 
-The process may lead a process group. Then signals go to the whole group, and `end` ends
-every process of the group. A process that has made a group or a session of its own is
-not touched, such as a daemon or a job of an interactive shell.
+The process may lead a process group. In this case signals go to the whole group, and
+`end` ends every process of the group. `end` does not end a process that has made a
+group or a session of its own, such as a daemon.
 
-A GatedProcess may be created and used in any thread, by one thread at a time.
+Any thread may create and use a GatedProcess, but only one thread at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GatedProcess:
     """A process that waits to become a command.
 
     `ended_by` is the signal that ended the command, or 0. `stopped_by` is the signal
-    that stopped the command; the caller sets `stopped_by` back to 0.
+    that stopped (suspended) the command; the caller sets `stopped_by` back to 0.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class GatedProcess:
     ) -> None:
         """Create the process.
 
-        `group`: the process leads a process group of its own. `die_with_parent`: on
-        Linux the kernel kills the process when the thread that created it ends, even by
-        a kill. The descriptors become the standard streams of the process. Raise
-        CannotRun if no process can be created.
+        With `group`, the process leads a process group of its own. With
+        `die_with_parent`, Linux kills the process when the thread that created it ends,
+        even by a kill. The descriptors become the standard streams of the process.
+        Raise CannotRun if no process can be created.
         """
         self.leads_group = group
         self.stopped_by = self.ended_by = 0
@@ -85,7 +85,12 @@ class GatedProcess:
             pipes = (command_end, error_end)
             if fork:
                 self.pid = _fork(
-                    streams, pipes, group=group, bind_to_parent=bind_to_parent, mask=before
+                    streams,
+                    pipes,
+                    parents=(self._command_pipe, self._error_pipe),
+                    group=group,
+                    bind_to_parent=bind_to_parent,
+                    mask=before,
                 )
             else:
                 self.pid = _spawn(
@@ -116,10 +121,12 @@ class GatedProcess:
         """Let the process become the command, by default with this process's
         environment.
 
-        Raise CannotRun if that fails: then the process has ended.
+        Raise CannotRun if the command cannot be run; the process has then ended.
         """
-        data = marshal.dumps(
-            _message(command, settings.environment() if environment is None else environment)
+        data = child_side.framed(
+            marshal.dumps(
+                _message(command, settings.environment() if environment is None else environment)
+            )
         )
         self._has_command = True
         try:
@@ -127,8 +134,8 @@ class GatedProcess:
                 data = data[os.write(self._command_pipe, data) :]
         except BrokenPipeError:
             pass  # the process was killed; its exit code says so
-        os.close(self._command_pipe)
-        self._command_pipe = -1
+        end, self._command_pipe = self._command_pipe, -1  # before others can get the number
+        os.close(end)
         number = os.read(self._error_pipe, 16)
         self._close_pipes()
         if number:
@@ -138,7 +145,7 @@ class GatedProcess:
     def poll(self) -> int | None:
         """Return the exit code if the process has ended, else None.
 
-        Signal N gives 128 + N.
+        After an end by signal N, the exit code is 128 + N.
         """
         while self._code is None:
             try:
@@ -183,9 +190,9 @@ class GatedProcess:
     def end(self, grace: float, at_most: Callable[[], float] = lambda: math.inf) -> bool:
         """End the process and its group: SIGTERM, and SIGKILL after `grace` seconds.
 
-        `at_most` returns the seconds until SIGKILL at the latest. It is called
-        repeatedly, so it may bring SIGKILL forward. Return False if a process is left
-        that cannot be killed, such as another user's.
+        `at_most` returns the number of seconds after which SIGKILL must be sent at the
+        latest. `end` calls `at_most` repeatedly, so its result may fall. Return False
+        if a process of the group cannot be killed, such as a process of another user.
         """
         if self.is_over():
             return True
@@ -225,16 +232,19 @@ class GatedProcess:
         self._code = 128 - code if code < 0 else code
 
     def _close_pipes(self) -> None:
-        for fd in (self._command_pipe, self._error_pipe):
+        ends = (self._command_pipe, self._error_pipe)
+        self._command_pipe = self._error_pipe = -1
+        for fd in ends:
             if fd >= 0:
                 os.close(fd)
-        self._command_pipe = self._error_pipe = -1
 
 
 def _message(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[list[bytes], list[bytes], dict[bytes, bytes]]:
-    """Return the paths to try, the arguments and the environment, as bytes for execve."""
+    """Return a message for the child: the paths to try, the arguments and the
+    environment for execve.
+    """
     try:
         name = command[0]
         paths = (
@@ -252,6 +262,7 @@ def _fork(
     streams: Streams,
     pipes: tuple[int, int],
     *,
+    parents: tuple[int, int],
     group: bool,
     bind_to_parent: Callable[[], None] | None,
     mask: set[int],
@@ -263,6 +274,8 @@ def _fork(
             if group:
                 os.setpgid(0, 0)
             child_side.prepare(bind_to_parent=bind_to_parent, mask=mask)
+            for fd in parents:  # the child waits for the end of one of these pipes
+                os.close(fd)
             child_side.arrange_streams(streams)
             child_side.close_others(keep=pipes)
             child_side.wait_and_exec(*pipes)
@@ -276,7 +289,7 @@ def _spawn(
 ) -> int:
     """Start another interpreter as the child.
 
-    Unlike fork, this is safe beside threads.
+    A new interpreter is safe in a process with several threads, and fork is not.
     """
     parent = os.getpid() if die_with_parent else 0
     arguments = [str(int(number)) for number in (*pipes, parent, *mask)]

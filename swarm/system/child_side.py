@@ -1,14 +1,15 @@
 """The child's side of `swarm.system.child`: prepare, wait for the command, become it.
 
-A process of one thread forks, and its child calls these functions. A process of several
-threads must not run Python in a forked child, since another thread may have held a lock
-at that moment. A process of several threads starts this file as a program instead:
+A parent with one thread forks, and the child calls the functions of this module. A
+parent with several threads must not run Python in a forked child, because another
+thread may have held a lock at the moment of the fork. A parent with several threads
+starts this file as a program instead:
 
     python3 -I -S child_side.py COMMAND_FD ERROR_FD PARENT [SIGNAL…]
 
-The child reads its command from COMMAND_FD and reports an error number to ERROR_FD.
-The child dies with the process PARENT, unless PARENT is 0. The signals are blocked in
-the command. Streams and process group are set already.
+The child reads its command from COMMAND_FD and reports an error number to ERROR_FD. The
+child dies with the process PARENT, unless PARENT is 0. The listed signals are blocked
+in the command. The parent has set the streams and the process group already.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
 
 NOT_EXECUTABLE = 126
 _PR_SET_PDEATHSIG = 1
+_LENGTH_SIZE = 8  # bytes before a message
+_MAX_GUESSED_FD = 1024
 
 
 def binding(parent: int) -> Callable[[], None] | None:
-    """Return the call that binds a child to its parent, None if the system has none.
+    """Return the system call that binds a child to its parent, None if the system has
+    no such call.
 
-    The kernel then kills the child when the parent's thread ends. Look the call up
-    before a fork: loading a library may need a lock that another thread holds. Only
-    Linux has the call, and only a Python with `ctypes` that is not linked statically.
+    After this system call, the kernel kills the child when the parent's thread ends.
+    Call `binding` before a fork: loading a library may need a lock that another thread
+    holds. Only Linux has the system call, and Python needs `ctypes` to make it.
     """
     if sys.platform != "linux":
         return None
@@ -52,7 +56,9 @@ def binding(parent: int) -> Callable[[], None] | None:
 
 
 def prepare(*, bind_to_parent: Callable[[], None] | None, mask: Collection[int]) -> None:
-    """Bind the child to its parent, if any. Reset signal handlers and signal mask."""
+    """Bind the child to its parent, if `bind_to_parent` is given. Reset signal handlers
+    and signal mask.
+    """
     if bind_to_parent:
         bind_to_parent()
     for number in signal.valid_signals():
@@ -76,23 +82,38 @@ def arrange_streams(streams: tuple[int, ...]) -> None:
 
 
 def close_others(keep: Collection[int]) -> None:
-    """Close now the descriptors that execve would close.
+    """Close the descriptors that execve would close, before the wait for the command.
 
     The child may wait long, and other processes may wait for the end of these pipes.
+    Without /proc or /dev/fd, descriptors with high numbers stay open until execve.
     """
     try:
-        for fd in map(int, os.listdir("/dev/fd")):
-            if fd > 2 and fd not in keep and _is_ours(fd):
-                os.close(fd)
-    except OSError:
-        pass
+        numbers = [*map(int, os.listdir("/dev/fd"))]
+    except (OSError, ValueError):
+        numbers = [*range(_MAX_GUESSED_FD)]
+    for fd in numbers:
+        if fd > 2 and fd not in keep and _is_ours(fd):
+            os.close(fd)
 
 
 def _is_ours(fd: int) -> bool:
     try:
         return not os.get_inheritable(fd)
     except OSError:
-        return False  # the descriptor that listed the others is closed by now
+        return False  # closed, such as the descriptor that listed the others
+
+
+def framed(message: bytes) -> bytes:
+    """Return the message with its length, so that its end needs no end of the pipe.
+
+    Another child of the parent may have inherited the pipe.
+    """
+    return len(message).to_bytes(_LENGTH_SIZE, "big") + message
+
+
+def _is_complete(data: bytes) -> bool:
+    length = int.from_bytes(data[:_LENGTH_SIZE], "big")
+    return len(data) >= _LENGTH_SIZE and len(data) >= _LENGTH_SIZE + length
 
 
 def wait_and_exec(command_fd: int, error_fd: int) -> None:
@@ -101,10 +122,10 @@ def wait_and_exec(command_fd: int, error_fd: int) -> None:
     If the command cannot be run, write the error number to `error_fd`.
     """
     message = b""
-    while block := os.read(command_fd, 1 << 16):
+    while not _is_complete(message) and (block := os.read(command_fd, 1 << 16)):
         message += block
     try:
-        paths, command, environment = marshal.loads(message)
+        paths, command, environment = marshal.loads(message[_LENGTH_SIZE:])
     except (EOFError, ValueError, TypeError):
         os._exit(0)  # the parent has ended
     last, first_real = errno.ENOENT, 0

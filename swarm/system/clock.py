@@ -1,10 +1,11 @@
-"""Clocks, and how moments are written.
+"""The clocks of a machine, and how swarm writes a moment as text.
 
-`now()` is the wall clock, for people and for records of other programs; it may jump.
-`steady()` never jumps and counts the time that the machine was suspended. A `stamp()`
-is a steady reading with the identity of its clock: boot and time namespace. Readings
-of different identities cannot be compared: `since()` returns None. A system without
-a boot id (any but Linux) has no stamps, and the wall clock decides.
+`now()` reads the wall clock, which may jump. The wall clock is for people and for
+records of other programs. `steady()` never jumps and counts the time that the machine
+was suspended. A `stamp()` is a steady reading with the identity of its clock: boot and
+time namespace. Readings of clocks with different identities cannot be compared:
+`since()` returns None. Only Linux has an identity of the boot. On other systems there
+are no stamps, and the wall clock decides.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ class Clock:
         return time.time()
 
     def latest(self) -> float:
-        """Return a moment that is no earlier than the clock that machines share.
+        """Return a moment that is not before the time of a clock that several machines
+        share.
 
-        Return `now` on a clock that is not shared.
+        Return `now` if no other machine shares the clock.
         """
         return self.now()
 
@@ -47,13 +49,16 @@ class Clock:
         return time.clock_gettime(_BOOTTIME)
 
     def boot(self) -> str:
-        """Return the identity of this boot of this machine, "" if the system has none."""
+        """Return the identity of this boot of this machine, "" if the system has no
+        such identity.
+        """
         return self.identity()[0]
 
     def identity(self) -> tuple[str, str]:
-        """Return boot and time namespace.
+        """Return the identity of a steady clock: boot and time namespace.
 
-        Two steady readings can be compared only if both identities are equal.
+        Two readings of `steady()` can be compared only if their clocks have equal
+        identities.
         """
         # By pid: a child forked after unshare(CLONE_NEWTIME) is in another time
         # namespace.
@@ -70,7 +75,7 @@ class Clock:
         )
 
     def written(self, moment: float) -> str:
-        """Return the result of `to_iso`, faster for a second that was written before."""
+        """Return the result of `to_iso`. The texts of recent seconds are cached."""
         second, rest = divmod(round(moment * 1_000_000) // 1000, 1000)
         text = self._seconds.get(second)
         if text is None:
@@ -99,9 +104,9 @@ def to_iso(moment: float) -> str:
 
 
 def from_iso(text: object) -> float | None:
-    """Read an ISO 8601 string, as UTC without a zone.
+    """Read an ISO 8601 string. A string without a zone is in UTC.
 
-    Return None for another string.
+    Return None for a string that is not ISO 8601.
     """
     if not isinstance(text, str) or not text:
         return None
@@ -131,7 +136,7 @@ def _from_own_form(text: str) -> float | None:
 def _days(year: int, month: int, day: int) -> int:
     """Return the days since 1970-01-01.
 
-    Years count from March: the leap day comes last.
+    Each year counts from March on, so that the leap day comes last.
     """
     year -= month < 3
     era, of_era = divmod(year, 400)

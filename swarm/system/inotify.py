@@ -1,7 +1,7 @@
-"""Waiting until a directory or a file changes: by inotify, else by polling.
+"""Wait until a directory or a file changes: by inotify, else by polling.
 
-Events are hints. A caller first sets up the watch, then reads the directory or file,
-waits, and reads again after every wake-up.
+An event is only a hint that something may have changed. A caller first sets up the
+watch, then reads the directory or file, waits, and reads again after every wake-up.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _READ_SIZE = 4096  # bytes; holds at least one event with the longest name
 class InotifyPool:
     """Idle inotify descriptors, kept for the next wait.
 
-    The kernel takes up to 20 ms to close a descriptor and wakes no waiter meanwhile.
-    Threads may share a pool. A forked child opens descriptors of its own: its parent
-    would miss the events that the child reads. A pool that is dropped is closed.
+    The kernel takes up to 20 ms to close a descriptor, and wakes no waiting process
+    during this time. Threads may share a pool. A forked child opens its own
+    descriptors, because the parent would miss the events that the child reads. A pool
+    closes its descriptors when it is deleted.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,9 @@ class InotifyPool:
         return Watch(path, self)
 
     def take(self) -> Inotify | None:
-        """Return an idle descriptor or a new descriptor; None if none can be opened."""
+        """Return an idle descriptor or a new descriptor. Return None if no descriptor
+        can be opened.
+        """
         while self._idle:
             try:
                 inotify = self._idle.pop()
@@ -80,7 +83,7 @@ class InotifyPool:
 class Watch:
     """A watch of a directory or a file during a `with` block. The path need not exist.
 
-    Each waiter has its own watch.
+    Each thread that waits has a watch of its own.
     """
 
     def __init__(self, path: str, pool: InotifyPool) -> None:
@@ -104,7 +107,7 @@ class Watch:
     def wait(self, name: str, timeout: float) -> None:
         """Return when `name` in the directory changes, or when time is up.
 
-        An empty name means the watched file itself. The call may return early.
+        An empty name means the watched file itself. `wait` may return before a change.
         """
         if self._inotify is None:
             time.sleep(max(0.0, min(timeout, POLL_INTERVAL)))
@@ -128,15 +131,17 @@ class Inotify:
 
     @classmethod
     def open(cls) -> Inotify | None:
-        """Open a descriptor; None without inotify, or if all descriptors are in use."""
+        """Open an inotify descriptor. Return None if the system has no inotify, or no
+        descriptor is left.
+        """
         libc = _libc()
         fd = _open_descriptor(libc)
         return cls(fd, libc) if fd >= 0 else None
 
     def watch(self, path: str) -> bool:
-        """Watch this path instead of the path before.
+        """Watch a path, in place of the path that was watched before.
 
-        Return False if it does not exist.
+        Return False if the path does not exist.
 
         Events that were not read yet are dropped.
         """
@@ -172,15 +177,17 @@ class Inotify:
     def close(self) -> None:
         """Close the descriptor.
 
-        Do nothing in a forked child: there the number may be another file's.
+        Do nothing in a forked child: in the child, the number may belong to another
+        file.
         """
-        if self._fd >= 0 and self.pid == os.getpid():
-            os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1  # before another file can get the number
+        if fd >= 0 and self.pid == os.getpid():
+            os.close(fd)
 
 
 def watch_files(paths: Sequence[str]) -> int:
-    """Return a descriptor that is readable once one of these files was written to.
+    """Return a descriptor that becomes readable when a process writes to one of the
+    files.
 
     The caller closes the descriptor. Return -1 if no descriptor can be opened.
     """

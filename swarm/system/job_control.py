@@ -1,18 +1,18 @@
-"""A command in the foreground, with the signals and the terminal of this process.
+"""Run a command in the foreground, with the signals and the terminal of this process.
 
 Signals that would end this process are passed on to the command, and this process waits
-until the command has ended. From `hold_signals` on this process blocks these signals,
-so that no signal comes between the end of the command and the caller's clean-up.
+until the command has ended. `hold_signals` blocks the signals that would end this
+process, so that none comes between the end of the command and the caller's clean-up.
 
 A command that leads a process group gets the terminal if this process has the terminal.
-Then the command can prompt and draw, and Ctrl-C and Ctrl-Z reach the command alone. The
-command gets the terminal at once if standard output is the terminal. Otherwise this
-process may be part of a pipeline whose other end needs the terminal, and the command
-gets the terminal when it asks.
+A command with the terminal can prompt and draw, and Ctrl-C and Ctrl-Z reach the command
+alone. The command gets the terminal at once if standard output is the terminal. If
+standard output is not the terminal, this process may be part of a pipeline whose other
+end needs the terminal. The command then gets the terminal when it tries to use it.
 
 When the terminal stops the command, this process stops too, with its whole group, as a
-shell's job does. When this process is continued, it continues the command. A command
-that shares the group of this process gets the same signals from the terminal.
+shell's job does. When this process is continued, it continues the command. A command in
+the process group of this process gets the signals of the terminal directly.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _NEEDS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 # A terminal sends these signals to its whole foreground group.
 _TYPED = (signal.SIGINT, signal.SIGQUIT)
 _FROM_TERMINAL = 0x80  # SI_KERNEL
+_POLL_INTERVAL = 0.5  # seconds between two calls of `is_late`
 
 
 def exit_on_signals() -> None:
@@ -66,14 +67,14 @@ def hold_signals() -> None:
 
 
 def wake() -> None:
-    """Make `Foreground.run` call `must_stop` now. Any thread may call this."""
+    """Make `Foreground.run` call `must_stop` now. Any thread may call `wake`."""
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, signal.SIGCHLD)
 
 
 class Foreground:
-    """Run a child in the foreground. Only the main thread may do this."""
+    """Run a child process in the foreground. Only the main thread may use this class."""
 
     def __init__(self, child: GatedProcess) -> None:
         self._child = child
@@ -86,6 +87,7 @@ class Foreground:
         environment: Mapping[str, str] | None = None,
         *,
         must_stop: Callable[[], bool] = lambda: False,
+        is_late: Callable[[], bool] | None = None,
         grace: float = GRACE,
         at_most: Callable[[], float] = lambda: math.inf,
     ) -> int | None:
@@ -93,19 +95,28 @@ class Foreground:
 
         Return None if `must_stop` returned True: then the command was ended, or was not
         started. The rest of its group is ended with `grace` and `at_most`, see
-        `GatedProcess.end`. Raise CannotRun if the command cannot be run.
+        `GatedProcess.end`. Raise CannotRun if the command cannot be run. Any exception
+        ends the command first.
+
+        `must_stop` is called after each signal. `is_late` should only look at a clock:
+        it is called twice a second, and `must_stop` is called once it returns True.
         """
         child, terminal = self._child, self._terminal
         awaited = {*_PASSED_ON, signal.SIGCHLD, *(_JOB_CONTROL if child.leads_group else ())}
+        if is_late is not None:
+            awaited.add(signal.SIGALRM)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*awaited, signal.SIGTTOU})
         try:
+            if is_late is not None:
+                # Not sigtimedwait: after a stop, Python may return an old signal again.
+                signal.setitimer(signal.ITIMER_REAL, _POLL_INTERVAL, _POLL_INTERVAL)
             if must_stop():
                 return None
             if os.isatty(1):
                 terminal.lend()
             child.exec(command, environment)
             while (code := child.poll()) is None and not must_stop():
-                go_on = self._stop_too() if child.stopped_by else self._pass_on(awaited)
+                go_on = self._stop_too() if child.stopped_by else self._pass_on(awaited, is_late)
                 if go_on and not must_stop():
                     terminal.lend()
                     child.send(signal.SIGCONT)
@@ -113,13 +124,17 @@ class Foreground:
                 # The command still has the terminal, since it may want to restore the modes.
                 child.end(grace, at_most)
             return code
+        except BaseException:
+            child.end(0.0)
+            raise
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             terminal.reclaim(restore_modes=child.ended_by != 0)
 
     def end_as_it_did(self) -> None:
         """End this process and its group by SIGINT if a Ctrl-C has ended the command.
 
-        A script that calls this program in a loop then ends too.
+        A script that calls this program in a loop then ends at a Ctrl-C too.
         """
         if self._child.ended_by == signal.SIGINT and (self._ctrl_c or self._terminal.was_lent):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -150,16 +165,16 @@ class Foreground:
             self._child.send(signal.SIGHUP)
         return True
 
-    def _pass_on(self, awaited: set[signal.Signals]) -> bool:
+    def _pass_on(self, awaited: set[signal.Signals], is_late: Callable[[], bool] | None) -> bool:
         """Wait for a signal. Pass it on, unless the child has received it already.
 
-        Return whether the signal was SIGCONT.
+        Return whether the signal was SIGCONT. Return False once `is_late` is true.
         """
-        if hasattr(signal, "sigwaitinfo"):
-            found = signal.sigwaitinfo(awaited)
-            number, from_terminal = found.si_signo, found.si_code == _FROM_TERMINAL
-        else:  # macOS does not report the sender: most likely the terminal
-            number, from_terminal = signal.sigwait(awaited), True
+        number, from_terminal = _next_signal(awaited)
+        while number == signal.SIGALRM and is_late is not None:
+            if is_late():
+                return False
+            number, from_terminal = _next_signal(awaited)
         self._ctrl_c = self._ctrl_c or (number == signal.SIGINT and from_terminal)
         received = from_terminal and number in _TYPED and not self._child.leads_group
         if number not in (signal.SIGCHLD, signal.SIGCONT) and not received:
@@ -167,8 +182,16 @@ class Foreground:
         return number == signal.SIGCONT
 
 
+def _next_signal(awaited: set[signal.Signals]) -> tuple[int, bool]:
+    """Return the next signal, and whether the terminal has sent it."""
+    if hasattr(signal, "sigwaitinfo"):
+        found = signal.sigwaitinfo(awaited)
+        return found.si_signo, found.si_code == _FROM_TERMINAL
+    return signal.sigwait(awaited), True  # macOS does not report the sender
+
+
 class _Terminal:
-    """The controlling terminal, if any, and the process group that it is lent to."""
+    """The controlling terminal, if any, and the process group that may use it now."""
 
     def __init__(self, group: int) -> None:
         self._group = group
@@ -189,7 +212,9 @@ class _Terminal:
         return self._holder() == os.getpgrp()
 
     def lend(self) -> None:
-        """Make the command's group the foreground group, if this process's group is."""
+        """If this process's group is the foreground group of the terminal, make the
+        command's group the foreground group.
+        """
         if self.is_ours():
             import termios
 
@@ -201,10 +226,11 @@ class _Terminal:
                 pass  # the window was closed
 
     def reclaim(self, *, restore_modes: bool = False) -> None:
-        """Make this process's group the foreground group again, unless a third group
-        is.
+        """Make this process's group the foreground group of the terminal again, unless
+        a third group has become it.
 
-        `restore_modes`: also restore the terminal modes from before.
+        With `restore_modes`, also restore the modes that the terminal had before the
+        command.
         """
         holder = self._holder()
         if not self.is_lent or (holder != self._group and not process.group_has_ended(holder)):
@@ -220,7 +246,7 @@ class _Terminal:
             pass
 
     def _holder(self) -> int:
-        """Return the foreground group, 0 if there is no terminal any more."""
+        """Return the foreground group of the terminal, 0 if the terminal is gone."""
         try:
             return os.tcgetpgrp(self._fd) if self._fd >= 0 else 0
         except OSError:

@@ -1,4 +1,4 @@
-"""The command line that starts this very swarm, and how to recognise such a line."""
+"""The command line that starts this installation of swarm, and how to recognise it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _VERSION_TIMEOUT = 20.0  # seconds for a command that prints its version
 
 
 class OwnCommand(NamedTuple):
-    """A command line.
+    """A command line that starts swarm.
 
-    `warning` says where the command does not work; "" if it works everywhere.
+    `warning` says on which machines the command does not work; "" if it works
+    everywhere.
     """
 
     words: tuple[str, ...]
@@ -26,9 +27,10 @@ class OwnCommand(NamedTuple):
 
 
 def own_command(version: str, *, shared: bool) -> OwnCommand:
-    """Return how to start this swarm.
+    """Return the command line that starts this installation of swarm.
 
-    `shared`: other machines read the command too, where only a plain `swarm` works.
+    `shared` says that other machines read the command too. On them, only the plain
+    command `swarm` works.
     """
     found = shutil.which("swarm")
     if found is None or not _is_this(found, version):
@@ -56,13 +58,15 @@ def own_command(version: str, *, shared: bool) -> OwnCommand:
 
 
 def swarm_command(*args: str) -> list[str]:
-    """Return the command line of this very swarm, for any directory, installed or not."""
+    """Return a command line that starts this swarm in any directory, installed or from
+    a checkout.
+    """
     return [sys.executable, "-P", _MAIN, *args]
 
 
 def environment_with(state_dir: str) -> dict[str, str]:
-    """Return this process's environment, with this state directory as only variable of
-    swarm.
+    """Return this process's environment, without variables of swarm except the given
+    state directory.
     """
     kept = {
         name: value
@@ -83,9 +87,9 @@ def is_own(words: Sequence[object], subcommand: str) -> bool:
 
 
 def is_own_server(server: Any) -> bool:
-    """Return whether an entry of an MCP server starts swarm.
+    """Return whether a settings entry for an MCP server starts swarm.
 
-    The keys `command` and `args` are the same in the files of all agents.
+    The entries of all agents have the keys `command` and `args`.
     """
     if not isinstance(server, dict) or not isinstance(server.get("args"), list):
         return False

@@ -1,12 +1,13 @@
-"""The identity of a process, and whether that very process has provably ended.
+"""The identity of a process, and whether the process with this identity has provably
+ended.
 
-A pid alone proves nothing: the kernel reuses pids, and the same pid is another process
-in another pid namespace or on another machine. An identity therefore also names host,
-boot, namespace and start time. An identity may name the process group of the command
-that works for the process.
+A pid alone identifies no process: the kernel reuses pids, and each pid namespace and
+each machine has its own pids. An identity therefore also names host, boot, namespace
+and start time. An identity may name the process group of the command that works for the
+process.
 
 `has_ended` is true only if the identity proves that the process has ended and that its
-group is empty. If something cannot be looked up, the process counts as alive.
+group is empty. If a fact cannot be looked up, the process counts as alive.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _STATE, _GROUP, _THREADS, _START_TICKS = 0, 2, 17, 19
 def identity(pid: int = 0) -> dict[str, object]:
     """Return the identity of a process, by default of this process.
 
-    Store the identity beside a clock stamp, which adds boot and time namespace.
+    The caller must store the identity together with a stamp of the clock, which names
+    the boot and the time namespace.
     """
     stat = _stat_of(pid) if pid else _stat("self")
     return {
@@ -50,7 +52,7 @@ def identity(pid: int = 0) -> dict[str, object]:
 
 
 def age() -> float:
-    """Return the age of this process in seconds, to a hundredth; 0 if the age is
+    """Return the age of this process in seconds, rounded to hundredths; 0 if the age is
     unknown.
     """
     stat = _stat("self")
@@ -64,9 +66,10 @@ def age() -> float:
 
 
 def has_one_thread() -> bool:
-    """Return whether this process has one thread, so that a fork may run Python.
+    """Return whether this process has only one thread, so that a forked child may run
+    Python.
 
-    Without /proc only the threads that Python knows are counted.
+    On a system without /proc, only the threads that Python knows are counted.
     """
     stat = _stat("self")
     if stat:
@@ -81,9 +84,10 @@ def has_ended(
 ) -> bool:
     """Return whether the process and its `group`, if any, have provably ended.
 
-    `boot` and `time_ns` are the caller's. `boot_change_proves_it`: another boot of a
-    machine with this machine's name proves the end. Pass False if several machines use
-    the store: clones of one machine have the same name.
+    `boot` and `time_ns` are those of the caller. `boot_change_proves_it` says that a
+    later boot of a machine with this name proves the end. If several machines use the
+    store, pass `boot_change_proves_it=False`, because clones of a machine share its
+    name.
     """
     pid, its_boot = who.get("pid"), who.get("boot")
     if (
@@ -105,8 +109,8 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
 
     ALIVE, GONE, REUSED, RESTARTED, ELSEWHERE or UNKNOWN.
 
-    `boot` and `time_ns` are the caller's. An identity that is only a pid is looked up
-    on this machine, now.
+    `boot` and `time_ns` are those of the caller. An identity that has only a pid is
+    looked up among the processes of this machine.
     """
     pid, its_boot, here = who["pid"], who.get("boot"), os.uname().nodename
     assert isinstance(pid, int)
@@ -161,7 +165,8 @@ def group_has_ended(group: object) -> bool:
 
 
 def boot_id() -> str:
-    """Return the identity of this boot of this machine, "" if the system has none.
+    """Return the identity of this boot of this machine, "" if the system has no such
+    identity.
 
     Raise StoreError if the identity cannot be read now.
     """
@@ -179,7 +184,9 @@ def boot_id() -> str:
 
 
 def namespace(kind: str) -> str:
-    """Return the identity of this process's namespace of a kind; "" if unknown."""
+    """Return the identity of this process's namespace of a given kind, such as "pid";
+    "" if unknown.
+    """
     try:
         return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
@@ -189,8 +196,8 @@ def namespace(kind: str) -> str:
 def stat_text(pid: int) -> str:
     """Return the content of /proc/PID/stat, "" if it is unknown.
 
-    The content is unknown if /proc shows another pid namespace: there the pid is
-    another process's.
+    The content is unknown if /proc shows another pid namespace, in which the pid
+    belongs to another process.
     """
     return _read(f"/proc/{pid}/stat") if _proc_is_ours() else ""
 
@@ -218,7 +225,7 @@ def _split(stat: str) -> list[str]:
 def _is_dead(stat: list[str]) -> bool:
     """Return whether a process is dead and not reaped.
 
-    A process with more threads is alive, even if its first thread is dead.
+    A process with several threads is alive even if its first thread is dead.
     """
     return stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1
 

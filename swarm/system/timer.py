@@ -1,94 +1,210 @@
-"""Deferred calls on one shared thread: a call cancelled in time costs no thread.
+"""Deferred calls on shared threads: a call cancelled in time costs no thread.
 
-A call should be short, because the other calls wait for its end. The thread blocks all
-signals, does not keep the program alive, and ends after a time without work. A forked
-child inherits no calls and may schedule its own.
+The contract:
+
+- **Clock.** Delays count by the given clock, which may also count suspended time. The
+  timer looks at the clock at least every `CLOCK_POLL_INTERVAL` seconds.
+- **Deferred calls are short**, because the other calls wait for their end. A long call
+  runs with `run_now` in a thread of its own. A deferred call that raises is made
+  again; other exceptions are dropped.
+- **Threads exist before they are needed.** `call_later` starts the thread of the timer,
+  `prepare` a thread for `run_now`. The threads block all signals, do not keep the
+  program alive, and end after a time without scheduled calls.
+- **Re-entrant.** No method takes a lock, so signal handlers and finalizers may call it.
+- **Of one process.** A forked child inherits no calls and may schedule its own.
 """
 
 import heapq
 import os
+import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
-from time import monotonic
 
-from swarm.system.threads import start_without_signals
+from swarm.system.threads import CallThreads, start_without_signals
 
-IDLE_TIMEOUT = 10.0  # seconds without work after which the thread ends
-_MIN_PURGE_SIZE = 64  # entries of the schedule below which cancelled calls are not removed
+CLOCK_POLL_INTERVAL = 0.5  # seconds; the clock may jump while the machine is suspended
+IDLE_TIMEOUT = 10.0  # seconds without work after which the threads end
 
 
 class Handle:
-    """A scheduled call. `call` is None after `cancel`."""
+    """A scheduled call."""
 
-    __slots__ = ("call",)
+    __slots__ = ("_call",)
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.call: Callable[[], object] | None = call
+    def __init__(self, call: Callable[[], float | None]) -> None:
+        self._call: Callable[[], float | None] | None = call
+
+    @property
+    def is_scheduled(self) -> bool:
+        return self._call is not None
 
     def cancel(self) -> None:
         """Drop the call, unless the thread is making the call right now."""
-        self.call = None
+        self._call = None
+
+    def make_call(self, clock: Callable[[], float]) -> float | None:
+        """Make the call, unless it is cancelled.
+
+        Return when the call is due again, None for never.
+        """
+        call = self._call
+        now = clock()  # before the call: the machine may be suspended during the call
+        try:
+            seconds = call() if call else None
+            return None if seconds is None else now + seconds
+        except BaseException:
+            return now + CLOCK_POLL_INTERVAL  # such as MemoryError: try again
 
 
 class Timer:
     """A timer that makes calls after a delay. Threads may share a timer."""
 
-    def __init__(self) -> None:
-        self._schedule = _Schedule()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._schedule: _Schedule | None = None
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Handle:
+    def call_later(self, seconds: float, call: Callable[[], float | None]) -> Handle:
         """Make the call in so many seconds, or as soon as possible after that.
+
+        The call is made again after as many seconds as it returns, until it returns
+        None. Raise RuntimeError if the thread cannot be started.
+        """
+        handle = Handle(call)
+        while not self._current().add(self._clock() + seconds, handle):
+            pass  # the thread of that schedule is ending
+        return handle
+
+    def prepare(self) -> None:
+        """Have a free thread for `run_now`, as long as a call is scheduled.
 
         Raise RuntimeError if no thread can be started.
         """
-        if self._schedule.pid != os.getpid():
-            # in a forked child the thread is gone, and may have held the lock
-            self._schedule = _Schedule()
-        return self._schedule.add(monotonic() + seconds, call)
+        self._current().threads.prepare()
+
+    def run_now(self, call: Callable[[], object]) -> bool:
+        """Make a call that may take long, in another thread.
+
+        Return False if no thread can be had.
+        """
+        try:
+            return self._current().threads.run(call)
+        except (RuntimeError, MemoryError):
+            return False
+
+    def _current(self) -> "_Schedule":
+        """Return the schedule of this process.
+
+        Two threads may publish a schedule at the same moment. Then each schedule makes
+        its calls.
+        """
+        schedule = self._schedule
+        if schedule is None or schedule.is_closed or schedule.pid != os.getpid():
+            schedule = _Schedule(self._clock)
+            schedule.start()
+            self._schedule = schedule
+        return schedule
 
 
 class _Schedule:
-    """The scheduled calls of one process and the thread that makes them."""
+    """The scheduled calls of one process, and the thread that makes the calls.
 
-    def __init__(self) -> None:
+    Other threads only append to the inbox. The thread alone uses the heap.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.pid = os.getpid()
-        self.entries: list[tuple[float, int, Handle]] = []  # a heap: when, order, call
-        self._changed = threading.Condition()
-        self._purge_size = _MIN_PURGE_SIZE
+        self.is_closed = False
+        self.threads = CallThreads("call of the timer")
+        self._clock = clock
+        self._inbox: deque[_NewCall] = deque()
+        self._heap: list[tuple[float, int, Handle]] = []  # when, order, call
         self._order = count()
-        self._thread: threading.Thread | None = None
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakes_at = 0.0  # when the thread looks at the inbox again
 
-    def add(self, due: float, call: Callable[[], object]) -> Handle:
-        handle = Handle(call)
-        with self._changed:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="timer", daemon=True)
-                start_without_signals(self._thread)
-            if len(self.entries) > self._purge_size:
-                self._remove_cancelled()
-            heapq.heappush(self.entries, (due, next(self._order), handle))
-            if self.entries[0][2] is handle:
-                self._changed.notify()
-        return handle
+    def start(self) -> None:
+        start_without_signals(threading.Thread(target=self._run, name="timer", daemon=True))
 
-    def _remove_cancelled(self) -> None:
-        self.entries = [entry for entry in self.entries if entry[2].call is not None]
-        heapq.heapify(self.entries)
-        self._purge_size = max(_MIN_PURGE_SIZE, 2 * len(self.entries))
+    def add(self, due: float, handle: Handle) -> bool:
+        """Schedule the call. Return False if the thread has ended or may be ending."""
+        new = _NewCall(due, handle)
+        self._inbox.append(new)
+        if self.is_closed and new.take() is not None:
+            return False
+        if due < self._wakes_at:
+            self._bell.put(None)
+        return True
 
     def _run(self) -> None:
+        idle_since = time.monotonic()
         while True:
-            with self._changed:
-                self._changed.wait(
-                    self.entries[0][0] - monotonic() if self.entries else IDLE_TIMEOUT
-                )
-                if not self.entries:
-                    self._thread = None
+            try:
+                self._sort_in_new_calls()
+                self._make_due_calls()
+                if self._heap:
+                    idle_since = time.monotonic()
+                elif time.monotonic() - idle_since >= IDLE_TIMEOUT and self._close():
                     return
-                ready = []
-                while self.entries and self.entries[0][0] <= monotonic():
-                    ready.append(heapq.heappop(self.entries)[2])
-            for handle in ready:
-                if call := handle.call:
-                    call()
+                self._sleep()
+            except MemoryError:
+                time.sleep(CLOCK_POLL_INTERVAL)
+
+    def _close(self) -> bool:
+        """End the threads, unless a caller has just scheduled a call."""
+        self.is_closed = True  # before the last look at the inbox
+        if self._inbox:
+            self.is_closed = False
+        else:
+            self.threads.close()
+        return self.is_closed
+
+    def _sleep(self) -> None:
+        """Sleep until a call is due, or a caller schedules an earlier call."""
+        pause = CLOCK_POLL_INTERVAL
+        if self._heap:
+            pause = max(0.0, min(pause, self._heap[0][0] - self._clock()))
+        self._wakes_at = self._clock() + pause  # before the last look at the inbox
+        if not self._inbox:
+            try:
+                self._bell.get(timeout=pause)
+            except queue.Empty:
+                pass
+
+    def _sort_in_new_calls(self) -> None:
+        self._heap = [entry for entry in self._heap if entry[2].is_scheduled]
+        while self._inbox:
+            new = self._inbox.popleft()
+            handle = new.take()
+            if handle is not None and handle.is_scheduled:
+                self._heap.append((new.due, next(self._order), handle))
+        heapq.heapify(self._heap)
+
+    def _make_due_calls(self) -> None:
+        while self._heap and self._heap[0][0] <= self._clock():
+            handle = self._heap[0][2]
+            due = handle.make_call(self._clock)
+            if due is not None and handle.is_scheduled:
+                heapq.heapreplace(self._heap, (due, next(self._order), handle))
+            else:
+                handle.cancel()
+                heapq.heappop(self._heap)
+
+
+class _NewCall:
+    """A call that its caller gives to the thread, or gets back if the thread ends."""
+
+    __slots__ = ("_handles", "due")
+
+    def __init__(self, due: float, handle: Handle) -> None:
+        self.due = due
+        self._handles = [handle]
+
+    def take(self) -> Handle | None:
+        """Return the handle to the first thread that asks, None to others."""
+        try:
+            return self._handles.pop()
+        except IndexError:
+            return None

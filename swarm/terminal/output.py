@@ -1,7 +1,7 @@
 """Standard output, standard error and standard input: UTF-8 in any locale, colour on a
 terminal only.
 
-Only commands write to these streams.
+Only commands write to the standard streams.
 """
 
 from __future__ import annotations
@@ -20,8 +20,21 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
 
 
 def out(text: str | bytes) -> None:
-    """Write data to standard output. Raise BrokenPipeError if its reader is gone."""
+    """Write data to standard output. Raise BrokenPipeError if the reader of the pipe is
+    gone.
+    """
     _write(1, text)
+
+
+def record(line: bytes) -> None:
+    """Write a line of a log to standard output.
+
+    On a terminal, escape control characters that another program wrote: they could
+    change what the user sees. Otherwise write the bytes as they are.
+    """
+    if os.isatty(1):
+        line = shown(line.decode(errors="replace").removesuffix("\n")).encode() + b"\n"
+    _write(1, line)
 
 
 def err(text: str) -> None:
@@ -33,7 +46,7 @@ def err(text: str) -> None:
 
 
 def transient(text: str) -> None:
-    """Show a line on the terminal; the next line replaces it.
+    """Show a line on the terminal that the next line will replace.
 
     Write nothing without a terminal.
     """
@@ -63,16 +76,16 @@ def warn_every_minute() -> Callable[[Exception], None]:
 
 
 def paint(text: str, colour: str, stream: int = 1) -> str:
-    """Return the text in a colour if the stream is a terminal that wants colours."""
+    """Return the text in a colour if the stream is a terminal that shows colours."""
     if not os.isatty(stream) or not settings.wants_colour():
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def columns() -> int:
-    """Return the width of the terminal:
+    """Return the width of the terminal in columns.
 
-    COLUMNS if this variable is set, 80 without a terminal.
+    The variable COLUMNS comes first. The width is 80 without a terminal.
     """
     if chosen := settings.columns():
         return chosen
@@ -96,7 +109,7 @@ def _write(fd: int, text: str | bytes) -> None:
 
 
 def read_stdin(limit: int) -> str:
-    """Read standard input, up to a little more than `limit` bytes.
+    """Read standard input, and stop soon after `limit` bytes.
 
     Bytes that are not UTF-8 become lone surrogates.
     """

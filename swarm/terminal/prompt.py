@@ -1,4 +1,6 @@
-"""Ask the user a question on the terminal. Only `y` is a yes; no answer is a no."""
+"""Ask the user a question on the terminal. Only the answer `y` means yes. Silence means
+no.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ def ask(prompt: str, seconds: float) -> bool:
 
 
 def _is_answered(seconds: float) -> bool:
-    """Wait for input in short steps: Python sees a Ctrl-C just before a wait only when
-    the wait ends.
+    """Wait for input in short steps. Python handles a Ctrl-C that comes just before a
+    wait only when the wait ends.
     """
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:

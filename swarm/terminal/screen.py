@@ -23,7 +23,7 @@ _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 class LiveScreen:
-    """Draws on standard output, which must be a terminal."""
+    """A screen on standard output, which must be a terminal."""
 
     def __init__(self) -> None:
         self._pausing = False
@@ -55,7 +55,8 @@ class LiveScreen:
     def size(self) -> tuple[int, int]:
         """The columns and lines of the terminal now, without its last column.
 
-        Clearing the rest of a full line would clear its last character.
+        On some terminals, clearing the rest of a full line would clear its last
+        character.
         """
         columns, lines = os.get_terminal_size(1)
         return (columns or 80) - 1, lines or 24  # a terminal without a known size reports 0
@@ -86,10 +87,10 @@ class LiveScreen:
         self._exit_if_asked()
 
     def _exit_if_asked(self) -> None:
-        """Exit if a signal asked for it.
+        """Exit if a signal asked the process to end.
 
         A signal may arrive while a finalizer (`__del__`) runs. Python drops a
-        SystemExit raised there, so `draw` and `pause` check again.
+        SystemExit that a finalizer raises, so `draw` and `pause` check again.
         """
         if self._exit_code:
             sys.exit(self._exit_code)
@@ -108,7 +109,7 @@ class LiveScreen:
 
 
 class _Resized(BaseException):
-    """Ends a pause.
+    """The exception that ends a pause.
 
-    This class is no Exception, so that no handler takes it for a failure.
+    The class is not an Exception, so that no handler of failures catches it.
     """

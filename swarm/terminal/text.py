@@ -1,10 +1,15 @@
 """Text for a terminal: its width in columns, cutting, filling, escaping, quoting, and
 durations.
 
+Text of other agents and people is data: `foreign` gives it the one form in which agents
+read it, «…». Nothing in such a text can end the quote.
+
 Each character of 中文 and each emoji takes two columns. A combining mark takes none.
 """
 
 from __future__ import annotations
+
+from swarm.inputs import is_plain_name
 
 
 def width(text: str) -> int:
@@ -13,7 +18,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return as much of the string as fits into the columns.
+    """Return as much of a string as fits into the given number of columns.
 
     An ellipsis ends a string that was cut.
     """
@@ -29,7 +34,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return a string of at most so many characters.
+    """Return a string of at most the given number of characters.
 
     An ellipsis ends a string that was cut. This function limits the size of data, while
     `cut` limits the width on a terminal.
@@ -38,7 +43,7 @@ def shorten(text: str, characters: int) -> str:
 
 
 def fill(text: str, columns: int) -> str:
-    """Return the text in exactly so many columns: cut, or followed by spaces."""
+    """Return the text cut to the given number of columns, or padded with spaces."""
     text = cut(text, columns)
     return text + " " * (columns - width(text))
 
@@ -64,7 +69,7 @@ def _columns(character: str) -> int:
 
 
 def shown(text: str) -> str:
-    """Return text from a file as it may be printed.
+    """Return text from a file in a form that is safe to print.
 
     Characters that could move the cursor or forge a line are escaped.
     """
@@ -73,6 +78,23 @@ def shown(text: str) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     )
+
+
+def foreign(text: str, characters: int = 200) -> str:
+    """Return text that another agent or a person wrote, as agents read it: «…».
+
+    The text is on one line, of at most so many characters, and cannot end the quote.
+    """
+    line = shorten(shown(" ".join(text.split())), characters)
+    return "«" + line.replace("«", "\\xab").replace("»", "\\xbb") + "»"
+
+
+def foreign_name(name: str) -> str:
+    """Return a name, a time or a path pattern that another agent or a person wrote.
+
+    It is quoted as `foreign` does, unless it cannot be taken for a sentence.
+    """
+    return name if is_plain_name(name, "/*?") else foreign(name)
 
 
 def quoted(text: str) -> str:

@@ -356,3 +356,15 @@ def test_commands_run_without_the_private_module(private: str, tmp_path: Path) -
     assert json.loads(swarm("lock", "check", "t", "--json"))["lock"]["worker"] == "w"
     assert json.loads(swarm("log", "tail", "1"))["meta"] == {"e": "\u2028"}
     assert json.loads(swarm("status", "--json"))["queue"]["total"] == 1
+
+
+def test_a_flat_value_is_valid_however_deep_the_stack_of_its_reader_is() -> None:
+    def read_below(depth: int) -> object:
+        return read_below(depth - 1) if depth else json_codec.loads('{"a": [1]}')
+
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
+        try:
+            assert read_below(depth) == {"a": [1]}
+        except RecursionError:
+            return
+    pytest.fail("no depth was too deep")

@@ -646,7 +646,7 @@ def test_without_pyyaml_the_install_command_is_named_only_where_it_is_needed() -
     assert example == EXAMPLE_MEANS
     assert len(errors) == len(more)
     for error in errors:
-        assert "plain `key: value` lines can be read without it" in error
+        assert "plain `key: value` lines can be read without PyYAML" in error
         assert error.endswith(f"Run: {sys.executable} -m pip install PyYAML")
 
 

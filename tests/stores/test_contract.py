@@ -24,8 +24,7 @@ def test_store_keeps_the_contract(check: Callable[[Store], None], live_store: St
 def test_the_checks_catch_a_store_that_overwrites() -> None:
     class Overwriting(MemoryStore):
         def create(self, key: str, data: bytes) -> bool:
-            self._records[key] = data
-            return True
+            return self._swap(key, self.read(key), data)
 
     failed = [check.__name__ for check in CHECKS if _fails(check, Overwriting())]
     assert {"create_only_if_absent", "one_of_many_threads_creates"} <= set(failed)
@@ -34,8 +33,7 @@ def test_the_checks_catch_a_store_that_overwrites() -> None:
 def test_the_checks_catch_a_store_that_swaps_blindly() -> None:
     class Blind(MemoryStore):
         def replace(self, key: str, old: bytes, new: bytes) -> bool:
-            self._records[key] = new
-            return True
+            return self._swap(key, self.read(key), new)
 
     failed = [check.__name__ for check in CHECKS if _fails(check, Blind())]
     assert {"replace_only_what_was_compared", "one_of_many_threads_replaces"} <= set(failed)

@@ -116,6 +116,7 @@ def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_append_reads_the_log_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogFold, "SNAPSHOT_EVERY", 1000)
     mine = LogFold(store, LOG, Lines)
     write(store, "a")
     mine.read()
@@ -167,6 +168,39 @@ def test_each_process_saves_a_snapshot_after_so_many_lines(
     assert saved == [4, 8, 12, 16]
     second.read()
     assert saved == [4, 8, 12, 16, 16]
+
+
+def test_a_read_that_fails_keeps_what_was_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> object:
+        raise StoreError("the disk is gone")
+
+    write(store, *"abc")
+    mine = LogFold(store, LOG, Lines)
+    mine.read()
+    state = mine.state
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "read_log", refuse)
+        with pytest.raises(StoreError, match="the disk is gone"):
+            mine.read()
+        assert mine.state is state
+    write(store, "d")
+    mine.read()
+    assert mine.state.lines == list("abcd")
+
+
+def test_an_append_that_was_lost_keeps_what_was_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(store, *"abc")
+    mine = LogFold(store, LOG, Lines)
+    mine.read()
+    state = mine.state
+    monkeypatch.setattr(store, "append", lambda log, line: "")
+    with pytest.raises(StoreError, match="Try again"):
+        mine.append(b"d")
+    assert mine.state is state
 
 
 def test_of_two_processes_that_save_at_once_one_does(tmp_path: Path) -> None:
@@ -305,6 +339,24 @@ def test_a_replaced_log_is_read_from_its_beginning_in_one_read(tmp_path: Path) -
     write(store, "w")
     mine.read()
     assert known(store) == list("xyzw")
+
+
+@pytest.mark.parametrize("kept", [1, 4, 5])
+def test_a_snapshot_is_not_used_for_an_older_copy_of_the_log_that_was_continued(
+    tmp_path: Path, kept: int
+) -> None:
+    store = FileStore(str(tmp_path))
+    log = tmp_path / ".tasks" / "tasks.log"
+    old = write(store, *(f"old {number}" for number in range(kept)))
+    copy = log.read_bytes()
+    write(store, *(f"was {number}" for number in range(6 - kept)))
+    LogFold(store, LOG, Lines).read()
+    assert store.cache_get(LOG)
+    log.write_bytes(copy)
+    new = write(store, *(f"new {number}" for number in range(8)))
+    fold = LogFold(FileStore(str(tmp_path)), LOG, Lines)
+    fold.read()
+    assert fold.state.lines == [*old, *new]
 
 
 def test_a_line_that_is_lost_with_its_log_is_an_error(

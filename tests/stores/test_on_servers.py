@@ -19,6 +19,7 @@ import pytest
 from swarm import StatusBroadcaster, TaskLockManager
 from swarm.errors import LockHeld
 from swarm.locks.table import LockTable
+from swarm.stores.address import Address
 from tests.conftest import ROOT, script_environment
 from tests.support.command_line import run
 from tests.support.selection import SERVERS
@@ -87,6 +88,7 @@ def test_workers_do_the_tasks_of_a_queue_on_a_server(url: str, isolated_swarm_di
                 "--id",
                 number,
                 "--until-empty",
+                "--store-for-agent",
                 "--exec",
                 f"sh -c '{work}'",
             ],
@@ -107,6 +109,25 @@ def test_workers_do_the_tasks_of_a_queue_on_a_server(url: str, isolated_swarm_di
         not (isolated_swarm_dir / "status.log").exists()
         and not (isolated_swarm_dir / "locks").exists()
     )
+
+
+def test_an_agent_uses_the_store_without_its_password_or_is_told_that_it_cannot(
+    url: str, isolated_swarm_dir: Path
+) -> None:
+    address = Address(url)
+    assert run("task", "add", "one", "--prompt", "x", "--max-attempts", "1").code == 0
+    agent = f"sh -c '{sys.executable} -m swarm status --json && env'"
+    subprocess.run(
+        [sys.executable, "-m", "swarm", "worker", "--id", "1", "--until-empty", "--exec", agent],
+        cwd=ROOT,
+        check=True,
+        timeout=60,
+    )
+    said = "".join(file.read_text() for file in (isolated_swarm_dir / "results").iterdir())
+    assert not any(secret in said for secret in address.secrets)
+    state = run("task", "show", "one", "--json").json["task"]["state"]
+    assert state == ("failed" if address.has_secret else "done")
+    assert ("--store-for-agent" in said) == address.has_secret
 
 
 def test_swarm_run_holds_its_lock_and_ends_when_the_lock_is_broken(url: str) -> None:
@@ -285,7 +306,7 @@ def test_the_store_may_be_named_on_the_command_line(
         ),
         (("lock", "list", "--store", "pigeon://coop"), "redis://…, postgresql://…, etcd://…"),
         (("lock", "list", "--store", "memory://"), "ends with each process"),
-        (("lock", "list", "--store", "redis://h/0?swarm=../x"), "swarm is"),
+        (("lock", "list", "--store", "redis://h/0?swarm=../x"), "name of a swarm"),
         (("lock", "list", "--store", "redis://h/0?timeout=never"), "timeout is"),
         (("lock", "list", "--store", "redis://u:ge/heim@h/0"), "%2F"),
         (("--store",), "needs a value"),

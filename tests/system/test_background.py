@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from swarm.errors import StoreError
 from swarm.system.background import BackgroundCall
 
 
@@ -194,3 +195,28 @@ def test_the_end_of_the_program_does_not_wait_for_a_call() -> None:
         "BackgroundCall(lambda: time.sleep(60), 'x').start()"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0
+
+
+def test_a_call_that_gets_no_thread_is_an_error_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    with pytest.raises(StoreError, match="thread"):
+        BackgroundCall(lambda: 7, "seven").start()
+    with pytest.raises(StoreError, match="thread"):
+        BackgroundCall(lambda: 7, "seven").start(lambda call: False)
+
+
+def test_an_abandoned_result_is_undone_though_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    undone: list[int] = []
+    call = BackgroundCall(lambda: 7, "seven", undo=undone.append).start()
+    assert call.wait(30)
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    call.abandon()
+    assert undone == [7]
+
+
+def refuse_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

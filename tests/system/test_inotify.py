@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from swarm.stores.file.store import FileStore
-from swarm.system.inotify import MAX_IDLE, InotifyPool, Watch, watch_files
+from swarm.system.inotify import MAX_IDLE, Inotify, InotifyPool, Watch, watch_files
 from tests.conftest import open_descriptors
+from tests.support.interrupts import count_lines, interrupt
 from tests.support.processes import fork
 
 
@@ -184,6 +185,21 @@ def test_closing_a_store_in_a_forked_child_closes_no_file_of_the_child(tmp_path:
 
     assert os.waitpid(fork(child), 0)[1] == 0
     assert (tmp_path / "status.log").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+def test_a_close_that_is_interrupted_closes_no_file_of_the_program_later(tmp_path: Path) -> None:
+    def opened() -> Inotify:
+        inotify = Inotify.open()
+        assert inotify is not None
+        return inotify
+
+    for line in range(1, 1 + count_lines(opened().close)):
+        inotify = opened()
+        assert interrupt(inotify.close, line)
+        with (tmp_path / "file").open("wb", buffering=0) as file:
+            inotify.close()
+            file.write(b"still open")
 
 
 @pytest.mark.parametrize("gone", ["rotated", "removed", "replaced", "directory moved"])

@@ -610,3 +610,67 @@ def _lead_a_group() -> None:
 def _lead_a_group_without_a_first_thread(report: int) -> None:
     os.setpgid(0, 0)
     _end_the_first_thread(report)
+
+
+class TestThisProcess:
+    def test_its_age_is_the_time_since_it_started(self) -> None:
+        def report() -> float:
+            time.sleep(0.2)
+            return process.age()
+
+        assert 0.2 <= float(fork_and_report(report)) < 30
+
+    def test_without_proc_its_age_is_unknown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "_read", lambda path: "")
+        assert process.age() == 0.0
+
+    @pytest.mark.parametrize(("before", "least", "most"), [(7.5, 7.5, 60.0), (-1e6, 0.0, 0.0)])
+    def test_an_age_counts_from_the_start_and_is_never_negative(
+        self, before: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ticks = os.sysconf("SC_CLK_TCK")
+        start = int((time.clock_gettime(time.CLOCK_BOOTTIME) - before) * ticks)
+        fields = {"self": ["S"] + ["0"] * 18 + [str(start)]}
+        monkeypatch.setattr(process, "_stat", fields.__getitem__)
+        assert least <= process.age() <= most
+
+    def test_one_thread_is_told_from_two(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert fork_and_report(process.has_one_thread) == "True"
+        for threads, alone in ((1, True), (2, False)):
+            fields = {"self": ["S"] + ["0"] * 16 + [str(threads)]}
+            monkeypatch.setattr(process, "_stat", fields.__getitem__)
+            assert process.has_one_thread() is alone
+
+    def test_without_proc_the_threads_of_python_are_counted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process, "_stat", lambda pid: [])
+        for threads, alone in ((1, True), (2, False)):
+            monkeypatch.setattr(threading, "active_count", lambda count=threads: count)
+            assert process.has_one_thread() is alone
+
+    def test_the_stat_of_a_process_is_read_only_where_proc_is_ours(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert process.stat_text(child).startswith(f"{child} (")
+        monkeypatch.setattr(process, "_proc_is_ours", lambda: False)
+        assert process.stat_text(child) == ""
+
+    def test_a_process_may_have_any_name(self) -> None:
+        def report() -> list[str]:
+            Path("/proc/self/comm").write_bytes(b") S 1 (\xff)")
+            return process._stat("self")[:2]
+
+        assert fork_and_report(report) == repr(["R", str(os.getpid())])
+
+
+def fork_and_report(work: Callable[[], object]) -> str:
+    """Call `work` in a forked child, and return its result as text."""
+    read, write = os.pipe()
+    pid = fork(lambda: os.write(write, str(work()).encode()))
+    os.close(write)
+    try:
+        with open(read) as answer:
+            return answer.read()
+    finally:
+        os.waitpid(pid, 0)

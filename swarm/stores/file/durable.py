@@ -7,13 +7,14 @@
     the directories above it,    are synced when they are first used, and again after
     from the state directory on  the state directory was made again
 
-Each sync costs about a hundred times as much as the change itself.  So the content and
+Each sync costs about a hundred times as much as the change itself. So the content and
 the name of a new record are synced one directly after the other: most filesystems then
-write both at once.  A loss of power between the two may leave an unreadable record of a
-lock whose acquisition was never confirmed.
+write both at once. A loss of power between the two syncs may leave an unreadable record
+of a lock that no worker was told it had.
 
 Not synced: scratch directories, intents and everything else in directories with a dot.
-These are of no use after a boot.  Token counters need no sync either, see `tokens`.
+Scratch directories and intents are of no use after a reboot. Token counters need no
+sync either; the module `tokens` says why.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class DurableFilesystem(Filesystem):
             self._sync_records(folder)
 
     def sync_path(self, path: str) -> None:
-        """Sync a directory and its parents, up to the directory that contains the root."""
+        """Sync a directory and its parents, up to the directory that contains the state
+        directory.
+        """
         self.sync_dir(path)
         while path.startswith(self._root) and (parent := os.path.dirname(path) or ".") != path:
             path = parent

@@ -10,9 +10,12 @@ results/          the output of agents
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
+from glob import escape, glob
 
 from swarm.stores.cache import FileCache
 from swarm.stores.file.swap import GARBAGE_AGE, SwapDirectory
@@ -20,13 +23,15 @@ from swarm.stores.file.tokens import TokenCounters
 
 RESULTS = "results"
 SCRATCH, INTENTS = SwapDirectory.DIRECTORIES
+_TOKEN = b'"token":'
 PRIVATE_DIRECTORIES = (*SwapDirectory.DIRECTORIES, *TokenCounters.DIRECTORIES)
 
 
 def directories(root: str, *, namespaces: Sequence[str], logs: Sequence[str]) -> list[str]:
     """Return every directory that swarm makes below `root`, parents first.
 
-    The result includes namespaces and logs that are on disk and were not named.
+    The result includes namespaces and logs that exist on disk and that the caller did
+    not name.
     """
     found = list(dict.fromkeys([*namespaces, *_namespaces_on_disk(root)]))
     names = [name for namespace in found for name in _of_namespace(namespace)]
@@ -42,6 +47,18 @@ def count_leftovers(root: str) -> int:
     return count + sum(
         map(_is_old, _entry_times(f"{root}/{FileCache.DIRECTORY}", suffix=FileCache.DRAFT_SUFFIX))
     )
+
+
+def names_tokens(root: str, namespace: str) -> bool:
+    """Return whether a record of the namespace, or a log, names a token."""
+    paths = [f"{root}/{namespace}/{name}" for name in _listed(f"{root}/{namespace}")]
+    for name in _listed(root):
+        path = f"{root}/{name}"
+        if name.endswith(".log"):
+            paths.append(path)
+        elif name.startswith("."):
+            paths += glob(f"{escape(path)}/*.log") + glob(f"{escape(path)}/*/part")
+    return any(map(_names_token, paths))
 
 
 def scratch_directories(root: str) -> list[str]:
@@ -73,6 +90,30 @@ def _entry_times(folder: str, suffix: str = "") -> Iterator[float]:
 
 def _is_old(moment: float) -> bool:
     return time.time() - moment > GARBAGE_AGE
+
+
+def _names_token(path: str) -> bool:
+    try:
+        with open(path, "rb", opener=_open_regular) as file:
+            before = b""
+            while block := file.read(1 << 20):
+                if _TOKEN in before + block:
+                    return True
+                before = block[-len(_TOKEN) :]
+    except FileNotFoundError:
+        pass  # just removed
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO):
+            raise
+    return False
+
+
+def _open_regular(path: str, flags: int) -> int:
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is not a plain file", path)
+    return fd
 
 
 def _listed(folder: str) -> list[str]:

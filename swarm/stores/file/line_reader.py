@@ -1,7 +1,7 @@
 """Read the lines of an open file, forwards and backwards, while processes append.
 
-Each function takes the offset at which the file ends for its reader.  The function
-ignores all bytes behind that offset, and reads no more of the file than necessary.
+Each function takes an offset that counts as the end of the file. A function ignores all
+bytes behind this end, and reads no more of the file than necessary.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def is_line_start(fd: int, offset: int, end: int) -> bool:
 
 
 def fingerprint(fd: int, end: int) -> str:
-    """Return a string that tells a file from another file in the same path.
+    """Return a string by which a file differs from a later file at the same path.
 
-    The string is computed from the first line, which never changes.
+    The fingerprint is computed from the first line of the file, which never changes.
     """
     first = os.pread(fd, min(end, _FINGERPRINT_BYTES), 0).partition(b"\n")[0]
     return f"{int.from_bytes(first, 'big') % _FINGERPRINT_MODULUS:08x}"
 
 
 def whole_lines(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
-    """Return whole lines from `start` on, and the offset behind them.
+    """Return whole lines from `start` on, and the offset behind the last returned line.
 
     The lines have about `limit` bytes.  A limit of 0 means one line.
     """
@@ -52,7 +52,7 @@ def whole_block(fd: int, start: int, end: int, limit: int) -> bytes:
 def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:
     """Yield every whole line that contains one of the byte strings.
 
-    A block is searched as a whole.  It is not split into lines first.
+    A block is searched as a whole. A block is not split into lines before the search.
     """
     contains = _memmem() if end >= _MEMMEM_MIN_BYTES else bytes.__contains__
     start = 0
@@ -77,7 +77,9 @@ def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[byte
 
 
 def _find(data: bytes, text: bytes, start: int, stop: int) -> int:
-    """Return the offset of a byte string, `stop` if the data do not contain it."""
+    """Return the offset of a byte string in the data, `stop` if the data do not contain
+    the string.
+    """
     at = data.find(text, start, stop)
     return at if at >= 0 else stop
 
@@ -85,7 +87,8 @@ def _find(data: bytes, text: bytes, start: int, stop: int) -> int:
 def _memmem() -> Callable[[bytes, bytes], bool]:
     """Return a function that says whether data contain a byte string.
 
-    Use the search of the C library, which is four times as fast as Python's.
+    The function uses the search of the C library, which is four times as fast as the
+    search of Python.
     """
     try:
         import ctypes
@@ -101,7 +104,9 @@ def _memmem() -> Callable[[bytes, bytes], bool]:
 
 
 def _read_at_least_a_line(fd: int, start: int, end: int, size: int) -> bytes:
-    """Return about `size` bytes from `start` on; more if a whole line needs more."""
+    """Return about `size` bytes from `start` on, and more bytes if the first line is
+    longer.
+    """
     data = os.pread(fd, min(size, end - start), start)
     while b"\n" not in data and start + len(data) < end:
         wanted = max(size, _READ_BLOCK, len(data))
@@ -113,7 +118,9 @@ def _read_at_least_a_line(fd: int, start: int, end: int, size: int) -> bytes:
 
 
 def numbered_lines(fd: int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield "path:number", content and whether a newline ends the line, for every line."""
+    """For every line, yield "path:number", the content, and whether a newline ends the
+    line.
+    """
     with open(fd, "rb", closefd=False) as file:
         for number, line in enumerate(file, 1):
             if file.tell() > end:
@@ -134,18 +141,35 @@ def last_newline(fd: int, end: int) -> int:
     return 0
 
 
-def last_lines(fd: int, end: int, count: int) -> list[bytes]:
-    """Return the last `count` lines. `end` is behind a newline.
+def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
+    """Return the last `count` lines, or fewer that have `limit` bytes or more. `end` is
+    behind a newline.
 
-    Read no more blocks than those lines need.
+    Read no more blocks of the file than these lines need.
     """
     blocks: list[bytes] = []
-    newlines = 0
+    newlines = whole = 0
     begin, size = end, min(_READ_BLOCK, _LINE_ESTIMATE * count)
-    while begin > 0 and newlines <= count and count > 0:
+    while begin > 0 and newlines <= count and count > 0 and whole < limit:
         begin, stop = max(0, begin - size), begin
         blocks.append(os.pread(fd, stop - begin, begin))
         newlines += blocks[-1].count(b"\n")
         size = _READ_BLOCK
-    lines = b"".join(reversed(blocks)).split(b"\n")[:-1]
-    return lines[-count:]
+        if (first := blocks[-1].find(b"\n")) >= 0:
+            whole = end - begin - first - 1  # bytes of whole lines
+    text = b"".join(reversed(blocks))
+    blocks.clear()  # a line may have many MiB: do not hold it three times
+    lines = text.split(b"\n")[:-1]
+    if begin > 0 and lines:
+        del lines[0]  # may be half a line
+    return last_within(lines[-count:], limit)
+
+
+def last_within(lines: list[bytes], limit: int) -> list[bytes]:
+    """Return the last lines: as few as have `limit` bytes, else all."""
+    size = 0
+    for number, line in enumerate(reversed(lines), 1):
+        size += len(line)
+        if size >= limit:
+            return lines[-number:]
+    return lines

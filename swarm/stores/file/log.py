@@ -1,8 +1,9 @@
 """An append-only log of lines in files.
 
-Appending is one `write` on `O_APPEND`.  The kernel orders writers and never interleaves
-their writes.  A writer that is killed inside the call, or a full disk, leaves at worst
-an unterminated last line.  The next append ends that line first.
+An append is one `write` to a file that was opened with `O_APPEND`. The kernel orders
+writers and never interleaves their writes. A writer that is killed inside the call, or
+a full disk, leaves at worst an unterminated last line. The next append first ends the
+unterminated line.
 
 Promised: when `append` returns, its line is in the log, once and whole.  All readers
 see the lines in one order.  Rotation neither loses nor reorders a line.  An append that
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class FileLog:
-    """One log. Threads and forked processes may share the object."""
+    """One log.
+
+    Threads, signal handlers and forked processes may share the object.
+    """
 
     def __init__(
         self,
@@ -35,11 +39,12 @@ class FileLog:
         max_bytes: int = 0,
         sync_dir: Callable[[str], None] | None = None,
     ) -> None:
-        """Use `path` as the live file, and `parts_dir` for the parts.
+        """Use `path` as the live file, and the directory `parts_dir` for the parts of
+        the log.
 
         With `max_bytes`, an append that makes the live file that large rotates the log.
-        `sync_dir` makes the names in a directory survive a loss of power.  With
-        `sync_dir`, every appended line survives a loss of power too.
+        `sync_dir` makes the names in a directory survive a loss of power. If `sync_dir`
+        is given, every appended line survives a loss of power too.
         """
         self._path = path
         self._parts_dir = parts_dir
@@ -61,10 +66,11 @@ class FileLog:
         return self._writer.rotate(min_bytes)
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        """Return about `limit` bytes of lines behind a cursor, and the cursor behind them.
+        """Return about `limit` bytes of lines behind a cursor, and the cursor behind
+        the last returned line.
 
-        Return at least one line if a line is there.  For a limit of 0, return exactly
-        one line.
+        Return at least one line, unless the log has no more lines. If `limit` is 0,
+        return exactly one line.
         """
         return self._open_reader().read(cursor, limit)
 
@@ -73,18 +79,21 @@ class FileLog:
         return self._open_reader().has_more(cursor)
 
     def blocks(self, cursor: str) -> Iterator[tuple[bytes, str]]:
-        """Yield the lines from the cursor to the present end, in blocks of whole lines.
+        """Yield the lines from the cursor to the present end of the log, in blocks of
+        whole lines.
 
         Each block comes with the cursor behind the block.
         """
         return self._open_reader().blocks(cursor)
 
-    def tail(self, count: int) -> tuple[list[bytes], str]:
-        """Return the last `count` lines, and the cursor behind them."""
-        return self._open_reader().tail(count)
+    def tail(self, count: int, limit: int = 1 << 62) -> tuple[list[bytes], str]:
+        """Return the last `count` lines, of about `limit` bytes, and the cursor behind them."""
+        return self._open_reader().tail(count, limit)
 
     def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
-        """Yield "path:number", content and whether a newline ends the line, for every line."""
+        """For every line, yield "path:number", the content, and whether a newline ends
+        the line.
+        """
         return self._open_reader().numbered()
 
     def search(self, texts: Sequence[bytes]) -> Iterator[bytes]:
@@ -92,13 +101,14 @@ class FileLog:
         return self._open_reader().search(texts)
 
     def close(self) -> None:
-        """Close the files that this process has open. The next call opens them again."""
+        """Close the files that no call uses at the moment. The next call opens them again."""
         self._writer.close()
         if self._reader is not None:
             self._reader.close()
 
     def __del__(self) -> None:
-        self.close()  # only tidies up: an open file changes nothing for other processes
+        if hasattr(self, "_reader"):  # an interrupt may have ended `__init__`
+            self.close()  # only tidies up: an open file changes nothing for other processes
 
     def _open_reader(self) -> LogReader:
         if self._reader is None:

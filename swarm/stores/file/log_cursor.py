@@ -1,13 +1,12 @@
-"""Positions in a log (cursors), and the view of a log's files at one moment in which a
-cursor is looked up.
+"""Cursors, which are positions in a log, and views, which are the files of a log at one
+moment.
 
 A cursor is "number:offset:fingerprint".  The number names a part or the live file.  The
 live file has the number after the last part.  The fingerprint tells a file from another
-file that was put in its path.
+file that has its number now.
 
-Promised: no line behind a cursor is skipped.  If a cursor does not fit the file that
-has its number now, reading starts at the beginning of that file.  Lines may then be
-read twice.
+Promised: no line behind a cursor is skipped.  If the file of a cursor is not there any
+more, reading starts at the beginning of the oldest file.  Lines may then be read twice.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import BadInput
 from swarm.stores.file.line_reader import fingerprint, is_line_start
-from swarm.stores.file.log_parts import open_part
+from swarm.stores.file.log_parts import OpenFile, Parts, open_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ _SHOWN_LENGTH = 80  # characters of an invalid cursor that an error repeats
 class LogView:
     """The files of a log at one moment, and a position in the live file.
 
-    `live` is a descriptor of the live file, -1 if no live file was there.  `parts` maps the
-    number of each part to its directory.  `size`, `offset` and `cursor` change as the
-    reader moves on.  `cursor` is "" as long as no read ended in the live file.
+    `live` is the live file; its descriptor is -1 if no live file was there.  `parts` maps
+    the number of each part to its directory.  `size`, `offset` and `cursor` change as
+    the reader moves on.  `cursor` is "" as long as no read ended in the live file.
     """
 
     __slots__ = (
@@ -42,46 +41,80 @@ class LogView:
         "number",
         "offset",
         "parts",
-        "pid",
         "size",
     )
 
     def __init__(
-        self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]
+        self, live: OpenFile, identity: tuple[int, int] | None, size: int, parts: Parts
     ) -> None:
-        self.pid = os.getpid()
         self.live = live
         self.identity = identity
         self.size = size
-        self.parts = parts
-        self.number = max(parts, default=0) + 1
+        self.parts = parts.directories
+        self.number = parts.last + 1
         self.cursor = ""
         self.offset = 0
         self.fingerprint = ""
 
     def files_from(self, cursor: str) -> Iterator[ViewedFile]:
-        """Yield the file of the cursor and all files behind it; the live file is last.
+        """Yield the file that a cursor names, and all later files of the log. The live
+        file comes last.
 
-        A file is open until the next file is asked for.  A missing file is skipped.
+        A file is open until the next file is asked for.  A missing file is skipped.  If
+        the cursor fits no file, yield the oldest file with lines, and end: `continues`
+        must show that reading started again.
         """
         number, offset, mark = parse_cursor(cursor)
-        later = [n for n in (*sorted(self.parts), self.number) if n >= number]
-        for at in later or [self.number]:
-            live = at == self.number
-            opened = (self.live, self.size) if live else open_part(self.parts[at])
-            if opened is None or opened[0] < 0:
+        numbers = (*sorted(self.parts), self.number)
+        fits = not offset or self._fits(number, offset, mark)
+        again = number > self.number or (not fits and number >= numbers[0])
+        for at in numbers if again else [n for n in numbers if n >= number]:
+            file = self._open(at)
+            if file is None:
                 continue
-            fd, end = opened
             try:
-                known = fingerprint(fd, end)
-                fits = at == number and mark in ("", known) and is_line_start(fd, offset, end)
-                yield ViewedFile(at, fd, offset if fits else 0, end, known)
+                if at == number and not again:
+                    file.start = offset
+                yield file
             finally:
-                if not live:
-                    os.close(fd)
+                file.close()
+            if again and file.end:
+                return
+
+    def files_backwards(self) -> Iterator[ViewedFile]:
+        """Yield the live file, then the parts from the newest to the oldest."""
+        for number in (self.number, *sorted(self.parts, reverse=True)):
+            file = self._open(number)
+            if file is not None:
+                try:
+                    yield file
+                finally:
+                    file.close()
+
+    def _fits(self, number: int, offset: int, mark: str) -> bool:
+        """Return whether the file of this number has this fingerprint, and a line that
+        ends at the offset.
+        """
+        file = self._open(number)
+        if file is None:
+            return False
+        try:
+            return mark in ("", file.fingerprint) and is_line_start(file.fd, offset, file.end)
+        finally:
+            file.close()
+
+    def _open(self, number: int) -> ViewedFile | None:
+        """Open a part, or use the live file. Return None if the file is missing."""
+        if number == self.number:
+            there = self.live.fd >= 0
+            return ViewedFile(number, self.live, self.size, shared=True) if there else None
+        opened = open_part(self.parts[number]) if number in self.parts else None
+        return ViewedFile(number, *opened, shared=False) if opened else None
 
     def seek(self, cursor: str) -> bool:
-        """Move to a cursor. Return False if the cursor is not in the live file."""
+        """Move the view to a cursor. Return False if the cursor is not in the live
+        file.
+        """
         if self.cursor != cursor:
             number, self.offset, mark = parse_cursor(cursor)
             if (number, mark) != (self.number, self.fingerprint):
@@ -90,7 +123,7 @@ class LogView:
         return True
 
     def move_to(self, offset: int) -> None:
-        """Move to an offset in the live file."""
+        """Move the view to an offset in the live file."""
         self.offset = offset
         self.cursor = f"{self.number}:{offset}:{self.fingerprint}"
 
@@ -98,52 +131,55 @@ class LogView:
         """Return whether the live file has the same first line, and a line ends at the
         offset.
 
-        Another program may have written other lines into the file.
+        If not, another program has replaced the content of the file.
         """
-        at_line_start = is_line_start(self.live, self.offset, self.size)
-        return at_line_start and fingerprint(self.live, self.offset) == self.fingerprint
+        at_line_start = is_line_start(self.live.fd, self.offset, self.size)
+        return at_line_start and fingerprint(self.live.fd, self.offset) == self.fingerprint
 
     def ends_with_newline(self) -> bool:
-        return os.pread(self.live, 1, self.size - 1) == b"\n"
+        return os.pread(self.live.fd, 1, self.size - 1) == b"\n"
 
     def close(self) -> None:
         """Close the live file."""
-        # In a forked child the descriptor may be another file by now.
-        if self.live >= 0 and self.pid == os.getpid():
-            os.close(self.live)
-        self.live = -1
-
-    def __del__(self) -> None:
-        self.close()  # only tidies up after an exception: readers close their views
+        self.live.close()
 
 
 class ViewedFile:
-    """An open file of a view.  Reading starts at `start`; the file ends at `end`."""
+    """A file of a view.  Reading starts at `start`; the file ends at `end`."""
 
-    __slots__ = ("end", "fd", "fingerprint", "number", "start")
+    __slots__ = ("_file", "_shared", "end", "fd", "fingerprint", "number", "start")
 
-    def __init__(self, number: int, fd: int, start: int, end: int, fingerprint: str) -> None:
+    def __init__(self, number: int, file: OpenFile, end: int, *, shared: bool) -> None:
+        self._file = file
+        self._shared = shared  # the live file, which the view closes
         self.number = number
-        self.fd = fd
-        self.start = start
+        self.fd = file.fd
+        self.start = 0
         self.end = end
-        self.fingerprint = fingerprint
+        self.fingerprint = fingerprint(file.fd, end)
 
     def cursor(self, offset: int) -> str:
         return f"{self.number}:{offset}:{self.fingerprint}"
+
+    def close(self) -> None:
+        if not self._shared:
+            self._file.close()
 
 
 def continues(before: str, after: str) -> bool:
     """Return whether a read from cursor `before` to cursor `after` stayed in one log.
 
-    If the result is False, the log was replaced meanwhile, and the read started again.
+    The result is False if the log was replaced during the read, so that the read
+    started again.
     """
     (number, offset, mark), (later, end, now) = parse_cursor(before), parse_cursor(after)
     return later > number or (later == number and (offset == 0 or (end >= offset and now == mark)))
 
 
 def parse_cursor(cursor: str) -> tuple[int, int, str]:
-    """Return number, offset and fingerprint. Raise BadInput for an invalid cursor."""
+    """Return the number, the offset and the fingerprint of a cursor. Raise BadInput for
+    an invalid cursor.
+    """
     number, offset, mark = (*(cursor or "0:0").split(":"), "", "")[:3]
     numeric = number.isdigit() and offset.isdigit() and (number + offset).isascii()
     if not numeric or len(cursor) > _MAX_LENGTH or cursor.count(":") > 2:

@@ -4,8 +4,11 @@
         part                         the file that was the live file
         end                          a symlink; its target is the number of bytes of
                                      `part` that count, up to the end of a whole line
+    <parts_dir>/.<number>/           empty; the number of the last part, which stays
+                                     when a user removes the parts
 
-`log_rotation` makes the parts.  Entries that swarm did not make hide no lines:
+`log_rotation` makes these.  A number is used once, unless a user removes `.<number>`
+too.  Entries that swarm did not make hide no lines:
 
 - a part that was removed is skipped;
 - an invalid `end` counts as the end of the file;
@@ -21,12 +24,51 @@ import posix as os  # importing os would cost a command a tenth of its time
 import stat
 
 from swarm.stores.file.line_reader import last_newline
+from swarm.stores.file.syscalls import DIR_MODE
 
 _MAX_DIGITS = 18  # of a part's number; swarm writes 10
+_DIGITS_OF_LAST = 10
+
+
+class OpenFile:
+    """A descriptor, which only this object closes.
+
+    In a forked child the object closes nothing: the number may be another file by now.
+    """
+
+    __slots__ = ("fd", "pid")
+
+    def __init__(self, fd: int) -> None:
+        self.pid = os.getpid()
+        self.fd = fd
+
+    def close(self) -> None:
+        # Forget the number first.  An interrupt after the system call would leave it, and
+        # the program may open another file with this number.
+        fd, self.fd = self.fd, -1
+        # `os` is None once the interpreter has cleared the module.
+        if fd >= 0 and os is not None and self.pid == os.getpid():
+            os.close(fd)
+
+
+class Parts:
+    """The parts of a log: `directories` by number, and the `last` number in use so far."""
+
+    __slots__ = ("directories", "last")
+
+    def __init__(self, directories: dict[int, str], last: int) -> None:
+        self.directories = directories
+        self.last = max((*directories, last))
+
+    def newest(self) -> str:
+        """Return the directory of the newest part, "" if there is no part."""
+        return self.directories[max(self.directories)] if self.directories else ""
 
 
 def find_live(path: str) -> tuple[tuple[int, int] | None, int]:
-    """Return the identity and the size of the live file, (None, 0) without a live file."""
+    """Return the identity and the size of the live file; (None, 0) if there is no live
+    file.
+    """
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -35,61 +77,80 @@ def find_live(path: str) -> tuple[tuple[int, int] | None, int]:
 
 
 def identity_of(found: os.stat_result) -> tuple[int, int]:
-    """Return the numbers that no other existing file has."""
+    """Return the identity of a file: device and inode, which no other existing file
+    has.
+    """
     return found.st_dev, found.st_ino
 
 
-def find_parts(parts_dir: str) -> dict[int, str]:
-    """Return the directories of the parts by their numbers."""
+def find_parts(parts_dir: str) -> Parts:
+    """Find the parts of a log."""
     by_number: dict[int, list[str]] = {}
-    for number, path in list_rotations(parts_dir):
+    names = _list_directories(parts_dir)
+    for number, path in _rotations(parts_dir, names):
         by_number.setdefault(number, []).append(path)
     last = max(by_number, default=0)
-    parts = {}
+    directories = {}
     for number, paths in by_number.items():
         # A rotation removes the empty directories of other rotations.  So only the last
         # directory, or one of several with the same number, can be empty.
         may_be_empty = number == last or len(paths) > 1
         filled = [path for path in paths if has_part_file(path)] if may_be_empty else paths
         if filled:
-            parts[number] = min(filled)  # more than one only where a user copied a part
-    return parts
+            directories[number] = min(filled)  # more than one only where a user copied a part
+    return Parts(directories, max(_last_numbers(names), default=0))
 
 
-def open_part(part: str) -> tuple[int, int] | None:
-    """Open a part. Return its descriptor and the number of bytes that count.
+def note_last_number(parts_dir: str, number: int) -> None:
+    """Let the number of a new part stay in use when the part is removed.
 
-    Decide the number of bytes if it is not decided yet.  Return None if the part was
-    removed.
+    Ignore errors.  Without this number, readers read from the oldest part again.
     """
     try:
-        fd = os.open(f"{part}/part", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        os.mkdir(f"{parts_dir}/.{number:0{_DIGITS_OF_LAST}d}", DIR_MODE)
+        for earlier in _last_numbers(_list_directories(parts_dir)):
+            if earlier < number:
+                os.rmdir(f"{parts_dir}/.{earlier:0{_DIGITS_OF_LAST}d}")
+    except OSError:
+        pass
+
+
+def open_part(part: str) -> tuple[OpenFile, int] | None:
+    """Open a part. Return its file and the number of bytes that count.
+
+    If no process has decided this number yet, decide it. Return None if the part was
+    removed.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        file = OpenFile(os.open(f"{part}/part", flags))
     except FileNotFoundError:
         return None
     try:
-        size = stat_regular_file(fd, f"{part}/part").st_size
+        size = stat_regular_file(file.fd, f"{part}/part").st_size
         while (end := _read_end(part)) is None:
             try:
-                os.symlink(str(last_newline(fd, size)), f"{part}/end")
+                os.symlink(str(last_newline(file.fd, size)), f"{part}/end")
             except FileExistsError:
                 pass
-        size = os.fstat(fd).st_size  # again: another process may have decided for more bytes
-        return fd, last_newline(fd, min(int(end), size) if _is_number(end) else size)
+        size = os.fstat(file.fd).st_size  # another process may have decided for more bytes
+        return file, last_newline(file.fd, min(int(end), size) if _is_number(end) else size)
     except BaseException:
-        os.close(fd)
+        file.close()
         raise
 
 
 def decide_end(part: str) -> int:
     """Return the number of bytes of a part that count.
 
-    Decide the number if it is not decided yet.
+    If no process has decided this number yet, decide it.
     """
     opened = open_part(part)
     if opened is None:
         return 0
-    os.close(opened[0])
-    return opened[1]
+    file, end = opened
+    file.close()
+    return end
 
 
 def stat_regular_file(fd: int, path: str) -> os.stat_result:
@@ -106,11 +167,10 @@ def not_a_regular_file(path: str) -> OSError:
 
 def list_rotations(parts_dir: str) -> list[tuple[int, str]]:
     """Return the number and path of each directory that a rotation made."""
-    try:
-        with os.scandir(parts_dir) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except FileNotFoundError:
-        return []
+    return _rotations(parts_dir, _list_directories(parts_dir))
+
+
+def _rotations(parts_dir: str, names: list[str]) -> list[tuple[int, str]]:
     numbered = ((name.partition("-")[0], f"{parts_dir}/{name}") for name in names)
     return [
         (int(number), path)
@@ -119,8 +179,27 @@ def list_rotations(parts_dir: str) -> list[tuple[int, str]]:
     ]
 
 
+def _last_numbers(names: list[str]) -> list[int]:
+    """Return the numbers of `note_last_number`: one, or two while it changes."""
+    return [
+        int(name[1:])
+        for name in names
+        if name[0] == "." and _is_number(name[1:]) and len(name) == 1 + _DIGITS_OF_LAST
+    ]
+
+
+def _list_directories(parts_dir: str) -> list[str]:
+    try:
+        with os.scandir(parts_dir) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+
+
 def _read_end(part: str) -> str | None:
-    """Return the content of a part's `end`, None if the end is not decided yet."""
+    """Return the content of the symlink `end` of a part, None if there is no such
+    symlink yet.
+    """
     try:
         return os.readlink(f"{part}/end")
     except FileNotFoundError:

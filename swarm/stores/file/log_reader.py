@@ -1,7 +1,8 @@
-"""Reading a log: by cursor, from its end, line by line. `log` says which rules hold.
+"""Read a log: after a cursor, from its end, or line by line. The module `log` has the
+promises.
 
-A read that ends in the live file caches its view.  The next read uses this view and
-opens no file, if the file is still the live file and its content is unchanged.
+A read that ends in the live file caches its view. The next read uses the cached view
+and opens no file, if the file of the view is still the live file and unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.stores.file.line_reader import (
-    fingerprint,
     last_lines,
     last_newline,
     lines_containing,
@@ -19,10 +19,10 @@ from swarm.stores.file.line_reader import (
 )
 from swarm.stores.file.log_cursor import LogView
 from swarm.stores.file.log_parts import (
+    OpenFile,
     find_live,
     find_parts,
     identity_of,
-    open_part,
     stat_regular_file,
 )
 
@@ -48,7 +48,7 @@ class LogReader:
         if not view.is_unchanged():
             view.close()
             return self._read_again(cursor, limit)
-        lines, offset = whole_lines(view.live, view.offset, view.size, limit)
+        lines, offset = whole_lines(view.live.fd, view.offset, view.size, limit)
         if lines:
             view.move_to(offset)
         cursor = view.cursor  # before another thread can take the view
@@ -76,30 +76,23 @@ class LogReader:
         finally:
             view.close()
 
-    def tail(self, count: int) -> tuple[list[bytes], str]:
+    def tail(self, count: int, limit: int) -> tuple[list[bytes], str]:
         view = self._take_view()
-        cursor = f"{view.number}:0"
-        lines: list[bytes] = []
         try:
-            if view.live >= 0:
-                end = last_newline(view.live, view.size)
-                lines = last_lines(view.live, end, count)
-                if end:
-                    cursor = f"{view.number}:{end}:{fingerprint(view.live, end)}"
+            lines: list[bytes] = []
+            cursor = ""
+            left = limit
+            for file in view.files_backwards():
+                end = last_newline(file.fd, file.end)
+                if end and not cursor:
+                    cursor = file.cursor(end)
+                lines = last_lines(file.fd, end, count - len(lines), left) + lines
+                left = limit - sum(map(len, lines))
+                if cursor and (len(lines) >= count or left <= 0):
+                    break
+            return lines, cursor or f"{view.number}:0"
         finally:
             view.close()
-        for number in sorted(view.parts, reverse=True):
-            if len(lines) >= count:
-                break
-            opened = open_part(view.parts[number])
-            if opened is None:
-                continue
-            fd, end = opened
-            try:
-                lines = last_lines(fd, end, count - len(lines)) + lines
-            finally:
-                os.close(fd)
-        return lines, cursor
 
     def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
         for fd, path, end in self._files():
@@ -114,26 +107,27 @@ class LogReader:
             view.close()
 
     def _read_again(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        """Read from a new view. Cache the view if the read ends in the live file."""
+        """Read with a new view of the log. Cache the view if the read ends in the live
+        file.
+        """
         view = self._take_view()
         try:
             lines: list[bytes] = []
+            # An empty file has no fingerprint: a cursor names the last file with lines.
+            after = f"{view.number}:0"
             for file in view.files_from(cursor):
                 more, offset = whole_lines(file.fd, file.start, file.end, limit)
                 lines += more
                 limit -= sum(map(len, more))
+                if offset:
+                    after = file.cursor(offset)
                 live = file.number == view.number
+                if live and offset:
+                    view.cursor, view.offset = after, offset
+                    view.fingerprint = file.fingerprint
                 if live or offset < file.end or (lines and limit <= 0):
                     break
-            else:  # there is no live file
-                return lines, f"{view.number}:0"
-            if not offset:
-                return lines, f"{file.number}:0"
-            cursor = file.cursor(offset)
-            if live:
-                view.cursor, view.offset = cursor, offset
-                view.fingerprint = file.fingerprint
-            return lines, cursor
+            return lines, after
         finally:
             if view.cursor:
                 self._cache(view)
@@ -143,28 +137,29 @@ class LogReader:
     def _take_view(self) -> LogView:
         while True:
             try:
-                live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                live = OpenFile(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
             except FileNotFoundError:
-                return LogView(-1, None, 0, find_parts(self._parts_dir))
+                return LogView(OpenFile(-1), None, 0, find_parts(self._parts_dir))
             try:
                 # The size comes first: bytes added to a rotated file may not count.
-                found = stat_regular_file(live, self._path)
+                found = stat_regular_file(live.fd, self._path)
                 parts = find_parts(self._parts_dir)
                 if find_live(self._path)[0] == identity_of(found):
                     return LogView(live, identity_of(found), found.st_size, parts)
             except BaseException:
-                os.close(live)
+                live.close()
                 raise
-            os.close(live)  # the file was rotated after it was opened
+            live.close()  # the file was rotated after it was opened
 
     def _take_cached(self, cursor: str) -> LogView | None:
-        """Take the view of the last read, with the present size and at the cursor.
+        """Return the cached view of the last read, moved to the cursor, with the
+        present size of its file.
 
         Return None if the cursor is in another file, or if the file of the view is not
         the live file any more.
         """
         view = self._pop_cached()
-        if view is None or view.pid != os.getpid():
+        if view is None or view.live.pid != os.getpid():
             return None
         fits = False
         try:

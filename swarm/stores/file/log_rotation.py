@@ -1,12 +1,13 @@
 """How a log is rotated: the live file is renamed, and becomes a part of the log.
 
-`log_parts` describes the files.  `rotate` makes a directory and renames the live file
-into that directory.  Writers may have the file open meanwhile, so three rules apply.
+`log_parts` describes the files. `rotate` makes a directory and renames the live file
+into that directory. Writers may have the file open during the rename, so three rules
+apply.
 
-1. A part has an end.  The first process that creates the file `end` decides the end
-   (`log_parts.decide_end`).  Bytes that a late writer adds behind the end do not count.
+1. A part has an end. The first process that creates the file `end` decides the end
+   (`log_parts.decide_end`). Bytes that a late writer adds behind the end do not count.
    The late writer notices that the live path is another file than the file it wrote to.
-   It appends its line again.
+   The late writer then appends its line again.
 2. A process decides the end of the last part before it writes to a new live file.  So
    all lines of a part come before all lines of later files.
 3. A rotation removes the empty directories of other rotations before its own rename.
@@ -30,6 +31,7 @@ from swarm.stores.file.log_parts import (
     has_part_file,
     list_rotations,
     not_a_regular_file,
+    note_last_number,
 )
 from swarm.stores.file.syscalls import DIR_MODE
 
@@ -52,14 +54,14 @@ def rotate(
         return None
     if stat.S_ISLNK(live.st_mode):
         raise StoreError(
-            f"{path} is a symbolic link and is not rotated. Rotate the file it points to yourself."
+            f"{path} is a symbolic link and is not rotated. Rotate the target of the link yourself."
         )
     if not stat.S_ISREG(live.st_mode):
         raise not_a_regular_file(path)
     if live.st_size < min_bytes:
         return None
     make_dirs(parts_dir)
-    number = max(find_parts(parts_dir), default=0) + 1
+    number = find_parts(parts_dir).last + 1
     part = f"{parts_dir}/{number:010d}-{os.urandom(4).hex()}"
     os.mkdir(part, DIR_MODE)
     try:
@@ -74,13 +76,14 @@ def rotate(
         _remove_if_empty(part)
         raise
     decide_end(part)
+    note_last_number(parts_dir, number)
     return part
 
 
 def _stop_other_rotations(parts_dir: str, own: str, number: int) -> bool:
     """Remove the empty directories of other rotations, so that their renames fail.
 
-    Return False if another rotation has filled a part with this number or a later one.
+    Return False if another rotation has made a part with this number or a later number.
     """
     others = [
         (other, path)

@@ -1,15 +1,17 @@
-"""Appending to a log. `log` has the promises, `log_rotation` the rules of rotation."""
+"""Append to a log. The module `log` has the promises, `log_rotation` has the rules of a
+rotation.
+"""
 
 from __future__ import annotations
 
 import errno
 import posix as os  # importing os would cost a command a tenth of its time
 import time
-from _thread import allocate_lock  # documented; importing threading would cost start-up time
 
 from swarm.errors import StoreError
 from swarm.stores.file.line_reader import fingerprint
 from swarm.stores.file.log_parts import (
+    OpenFile,
     decide_end,
     find_live,
     find_parts,
@@ -23,14 +25,18 @@ if TYPE_CHECKING:
 
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _SEEK_CUR, _SEEK_END = 1, 2
+_MAX_IDLE = 8  # files that stay open for the next append; each thread at work needs one
 _TORN_LINE_GRACE = 0.05  # seconds for which an unterminated last line may still be completed
 _TORN_LINE_POLL = 0.005  # seconds
 
 
 class LogWriter:
-    """Append lines to the live file, and rotate the log."""
+    """Append lines to the live file, and rotate the log.
 
-    _file: _OpenFile | None
+    An append takes an open file out of `_idle`, or opens another file.  So an append
+    shares nothing with the append that it interrupts, in a signal handler or finalizer.
+    It needs no lock, which such an append could never get.
+    """
 
     def __init__(
         self,
@@ -46,31 +52,13 @@ class LogWriter:
         self._make_dirs = make_dirs
         self._max_bytes = max_bytes
         self._sync_dir = sync_dir
-        self._reset()
+        self._idle: list[_LiveFile] = []
 
     def append(self, line: bytes) -> str:
-        if os.getpid() != self._pid:
-            self._reset()  # a forked child shares the file position with its parent
         data = line + b"\n"
-        with self._mutex:
-            while True:
-                file = self._file or self._open_file()
-                try:
-                    end = self._write(file, data)
-                except OSError:
-                    self._close_file()
-                    if self._is_live(file.identity):
-                        raise
-                    continue  # the live file may accept the line that a rotated file refused
-                if end:
-                    break
-                self._close_file()
-            if self._sync_dir:
-                os.fsync(file.fd)
-            if self._max_bytes and end >= self._max_bytes:
-                self._close_file()
-                self._try_to_rotate()
-            return f"{file.number}:{end}:{file.fingerprint}"
+        while not (cursor := self._append(data)):
+            pass
+        return cursor
 
     def rotate(self, min_bytes: int) -> bool:
         from swarm.stores.file.log_rotation import rotate  # few appends rotate the log
@@ -82,20 +70,54 @@ class LogWriter:
         return True
 
     def close(self) -> None:
-        if self._pid == os.getpid():
-            self._close_file()
+        """Close the files that no append uses at the moment."""
+        while file := self._pop_idle():
+            file.close()
+
+    def _append(self, data: bytes) -> str:
+        """Append to the live file. Return the cursor behind the line.
+
+        Return "" if the file was rotated before the line was written.
+        """
+        file = self._take_file()
+        reusable = False
+        try:
+            try:
+                end = self._write(file, data)
+            except OSError:
+                if self._is_live(file.identity):
+                    raise
+                return ""  # the live file may accept the line that a rotated file refused
+            if not end:
+                return ""
+            if self._sync_dir:
+                os.fsync(file.fd)
+            if self._max_bytes and end >= self._max_bytes:
+                self._try_to_rotate()
+                self.close()  # the other files were rotated too: the disk would keep them
+            else:
+                reusable = len(self._idle) < _MAX_IDLE
+            return f"{file.number}:{end}:{file.fingerprint}"
+        finally:
+            if reusable:
+                self._idle.append(file)
+            else:
+                file.close()
 
     def _try_to_rotate(self) -> None:
-        """Rotate the log. Ignore errors: the appended line is in the log already."""
+        """Rotate the log. Ignore errors, because the appended line is in the log
+        already.
+        """
         try:
             self.rotate(self._max_bytes)
         except (OSError, StoreError):
             pass
 
-    def _write(self, file: _OpenFile, data: bytes) -> int:
+    def _write(self, file: _LiveFile, data: bytes) -> int:
         """Write a line. Return the offset at which the line ends.
 
-        Return 0 if the line does not count, because the file was rotated before.
+        Return 0 if the line does not count, because the file was rotated before the
+        write.
         """
         fd = file.fd
         while True:
@@ -123,10 +145,22 @@ class LogWriter:
             file.end = end
             return end
 
-    def _open_file(self) -> _OpenFile:
+    def _take_file(self) -> _LiveFile:
+        while file := self._pop_idle():
+            if file.pid == os.getpid():
+                return file  # a forked child shares the file position with its parent
+        return self._open_file()
+
+    def _pop_idle(self) -> _LiveFile | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _open_file(self) -> _LiveFile:
         while True:
             try:
-                fd = os.open(self._path, _APPEND, FILE_MODE)
+                file = _LiveFile(os.open(self._path, _APPEND, FILE_MODE))
             except FileNotFoundError:
                 from os.path import dirname, islink
 
@@ -135,27 +169,32 @@ class LogWriter:
                 self._make_dirs(dirname(self._path))
                 continue
             try:
-                identity = identity_of(os.fstat(fd))
-                parts = find_parts(self._parts_dir)
-                last = max(parts, default=0)
-                if last:
-                    decide_end(parts[last])
-                if not self._is_live(identity):
-                    os.close(fd)  # the file was rotated after it was opened
-                    continue
-                self._sync_names(*(parts[last],) if last else ())
+                if self._prepare(file):
+                    return file
             except BaseException:
-                os.close(fd)
+                file.close()
                 raise
-            file = self._file = _OpenFile(fd, last + 1, identity)
-            return file
+            file.close()  # the file was rotated after it was opened
+
+    def _prepare(self, file: _LiveFile) -> bool:
+        """Get a file ready for appending. Return False if it is not the live file."""
+        file.identity = identity_of(os.fstat(file.fd))
+        parts = find_parts(self._parts_dir)
+        file.number = parts.last + 1
+        newest = parts.newest()
+        if newest:
+            decide_end(newest)
+        if not self._is_live(file.identity):
+            return False
+        self._sync_names(*(newest,) if newest else ())
+        return True
 
     def _is_live(self, identity: tuple[int, int]) -> bool:
         return find_live(self._path)[0] == identity
 
     def _counts(self, identity: tuple[int, int], end: int) -> bool:
         """Return whether the bytes before `end` of a rotated file count in its part."""
-        parts = find_parts(self._parts_dir)
+        parts = find_parts(self._parts_dir).directories
         for number in sorted(parts, reverse=True):
             try:
                 same = identity_of(os.lstat(f"{parts[number]}/part")) == identity
@@ -166,7 +205,9 @@ class LogWriter:
         return False
 
     def _sync_names(self, *parts: str) -> None:
-        """Let the names in these parts and the live file's name survive a loss of power."""
+        """Sync the directories of the given parts and of the live file, so that their
+        names survive a loss of power.
+        """
         if self._sync_dir:
             from os.path import dirname, islink, realpath
 
@@ -175,31 +216,20 @@ class LogWriter:
             for folder in (*parts, dirname(path)):
                 self._sync_dir(folder)
 
-    def _close_file(self) -> None:
-        if self._file:
-            os.close(self._file.fd)
-            self._file = None
 
-    def _reset(self) -> None:
-        """Start without an open file. The open file of a parent process stays the parent's."""
-        self._pid = os.getpid()
-        self._mutex = allocate_lock()
-        self._file = None
-
-
-class _OpenFile:
+class _LiveFile(OpenFile):
     """The live file, open for appending.
 
-    `end` is the offset at which the last line of this process ended.  While no other
-    process writes, no read is needed to find out whether the last line is torn.
+    `end` is the offset at which the last line written through this object ended.  While
+    no one else writes, no read is needed to find out whether the last line is torn.
     """
 
-    __slots__ = ("end", "fd", "fingerprint", "identity", "number")
+    __slots__ = ("end", "fingerprint", "identity", "number")
 
-    def __init__(self, fd: int, number: int, identity: tuple[int, int]) -> None:
-        self.fd = fd
-        self.number = number
-        self.identity = identity
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self.number = 0
+        self.identity = (0, 0)
         self.end = -1
         self.fingerprint = ""
 

@@ -1,10 +1,11 @@
 """Compare-and-swap for one record in a directory that does not belong to swarm.
 
-`swap` keeps its files beside the record, in `<record>.work`.  These files, and the
-files of crashed processes, stay until `remove_private` is called.  Then only the record
-is left.
+`swap` keeps its files beside the record, in `<record>.work`. The files of `swap`, also
+of crashed processes, stay until `remove_private` is called. After `remove_private`,
+only the record is left.
 
-A system call that fails raises OSError.  If the last step fails, it is RenameFailed.
+A system call that fails raises OSError. If the last step of a change fails, the error
+is RenameFailed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class SingleRecord:
     def remove_private(self) -> None:
         """Remove everything but the record, including the files of other processes.
 
-        Call this method after the last change.
+        Call `remove_private` after the last change.
         """
         if not os.path.islink(self._work):
             self._records.remove_private()
@@ -60,7 +61,8 @@ class SingleRecord:
     def _refuse_link(self) -> None:
         """Raise OSError if the private directory is a symlink.
 
-        A repository may contain such a link.  swarm would remove files at its target.
+        A repository may contain a symlink in place of this directory, and swarm would
+        remove files at its target.
         """
         if os.path.islink(self._work):
             raise OSError(
@@ -75,7 +77,12 @@ class SingleRecord:
 
 
 class _ReportsLastStep(Filesystem):
-    """A filesystem that raises RenameFailed if the record cannot get its name."""
+    """A filesystem that raises RenameFailed if the record cannot get its name.
+
+    The users who share the directory may read the record.
+    """
+
+    file_mode = 0o644
 
     def link(self, source: str, target: str) -> None:
         _report(link, source, target)

@@ -1,10 +1,14 @@
-"""The state directory: refuse or make it, and advise users if it cannot be used.
+"""Check and make the state directory, and advise the user if the directory cannot be
+used.
 
-`settings.state_dir` chooses the directory.
+`settings.state_dir` chooses the directory.  Every part of swarm that reads or writes
+there gets the directory from `given` or from its store, and so passes these checks:
 
-The default path can be guessed, and every user may write to /tmp.  A user who makes the
-directory first could read and forge the state of others.  So a default directory that
-is a symlink, or that belongs to another user, is refused.
+- The default path can be guessed, and every user may write to /tmp.  A user who makes
+  the directory first could read and forge the state of others.  So a default directory
+  is refused if it is a symlink, belongs to another user, or may be written to by others.
+- Root changes nothing in the directory of another user.  The files would be root's, and
+  their owner could not work there any more.
 """
 
 from __future__ import annotations
@@ -13,22 +17,52 @@ import errno
 import posix as os  # importing os would cost a command a tenth of its time
 import stat
 
+from swarm import settings
 from swarm.errors import StoreError
 from swarm.stores.file.syscalls import make_dirs
 
 
+def given() -> StateDir:
+    """Return the state directory that the environment names now. Create nothing.
+
+    Raise StoreError if it may be under another user's control.
+    """
+    path, trusted = settings.state_dir()
+    directory = StateDir(path, trusted=trusted)
+    directory.refuse_untrusted()
+    return directory
+
+
 class StateDir:
-    """A state directory. `trusted`: the user chose its path."""
+    """A state directory. `trusted` says that the user chose its path."""
 
     def __init__(self, path: str, *, trusted: bool) -> None:
-        self._path = path
+        self.path = path
         self._trusted = trusted
+        self._is_own = False
 
     def make(self, path: str) -> None:
         """Create a directory below the state directory, with its missing parents."""
-        make_dirs(self._path)
+        make_dirs(self.path)
         self.refuse_untrusted()
+        self.refuse_root()
         make_dirs(path)
+
+    def make_below(self, name: str) -> str:
+        """Create one of swarm's own directories, and return its path. Refuse a symlink."""
+        path = f"{self.path}/{name}"
+        try:
+            self.make(path)
+        except OSError as error:
+            raise self.as_store_error(error) from error
+        self.refuse_links(path)
+        return path
+
+    def refuse_root(self) -> None:
+        """Raise StoreError if root is about to change the directory of another user."""
+        if not self._is_own:
+            refuse_root(self.path, "the state directory")
+            self._is_own = True
 
     def refuse_untrusted(self) -> None:
         """Raise StoreError if the default directory may be under another user's
@@ -37,7 +71,7 @@ class StateDir:
         if self._trusted:
             return
         try:
-            found = os.lstat(self._path)
+            found = os.lstat(self.path)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -45,19 +79,24 @@ class StateDir:
         advice = "Set SWARM_STATE_DIR to a directory of your own."
         if stat.S_ISLNK(found.st_mode):
             raise StoreError(
-                f"the default state directory {self._path} is a symbolic link and is not used. "
+                f"the default state directory {self.path} is a symbolic link and is not used. "
                 f"{advice}"
             )
         if found.st_uid != os.geteuid():
             raise StoreError(
-                f"the default state directory {self._path} belongs to another user and is not "
+                f"the default state directory {self.path} belongs to another user and is not "
                 f"used. {advice}"
+            )
+        if found.st_mode & 0o022:
+            raise StoreError(
+                f"the default state directory {self.path} may be written to by other users and is "
+                f"not used. Run: chmod go-w {self.path}"
             )
 
     def refuse_links(self, *paths: str) -> None:
         """Raise StoreError if one of swarm's own directories is a symlink.
 
-        swarm would write and remove files at its target.
+        Through a symlink, swarm would write and remove files at the target of the link.
         """
         for path in paths:
             try:
@@ -66,22 +105,47 @@ class StateDir:
                 continue
             if linked:
                 raise StoreError(
-                    f"{path} is a symbolic link and is not used. Replace it by a directory."
+                    f"{path} is a symbolic link and is not used. Replace the link by a directory."
                 )
 
     def as_store_error(self, error: OSError) -> StoreError:
         """Return a StoreError that says what to do about an error of the system."""
-        path = error.filename2 or error.filename or self._path
+        path = error.filename2 or error.filename or self.path
         if isinstance(path, bytes):
             from os import fsdecode
 
             path = fsdecode(path)
-        where = "" if path == self._path else f"{path}: "
+        where = "" if path == self.path else f"{path}: "
         problem = (
-            f"the state directory {self._path} cannot be used: {where}{error.strerror or error}."
+            f"the state directory {self.path} cannot be used: {where}{error.strerror or error}."
         )
         look = f"Look at {path} with: ls -ld, df, mount."
         return StoreError(f"{problem} {_ADVICE.get(error.errno or 0, look)}")
+
+
+def refuse_root(path: str, what: str) -> None:
+    """Raise StoreError if root is about to change the directory of another user."""
+    if os.geteuid():
+        return
+    try:
+        owner = os.stat(path).st_uid
+    except OSError:
+        return  # a missing directory will be root's; other errors come up by themselves
+    if owner:
+        name = owner_name(owner)
+        raise StoreError(
+            f"{what} {path} belongs to {name}, who could not use files of root in it. "
+            f"Run it as {name}: sudo -u {name} swarm …"
+        )
+
+
+def owner_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"  # as sudo writes it
 
 
 _ADVICE = {
@@ -102,6 +166,6 @@ _ADVICE = {
     errno.ELOOP: (
         "Remove the symbolic link there: swarm does not follow links inside its state directory."
     ),
-    errno.ENXIO: "Remove it: swarm needs a plain file there, no pipe and no socket.",
+    errno.ENXIO: "Remove the pipe or socket: swarm needs a plain file there.",
     errno.EDQUOT: "Your quota is used up: free some space, then try again.",
 }

@@ -1,14 +1,15 @@
 """The store on files: records, tokens, logs and caches under one state directory.
 
-`swap` changes records, `tokens` counts and `log` appends.  This module combines them to
-the methods of `stores.contract.Store`.  Every OSError becomes a StoreError
-that says what to do.
+The module `swap` changes records, `tokens` counts tokens, and `log` appends lines. This
+module combines the three to the methods of `stores.contract.Store`. Every OSError
+becomes a StoreError that says what to do.
 """
 
 from __future__ import annotations
 
+from swarm.errors import StoreError
 from swarm.stores.file.state_dir import StateDir
-from swarm.stores.file.syscalls import Filesystem
+from swarm.stores.file.syscalls import Filesystem, file_name, names_of
 from swarm.system.clock import Clock
 
 TYPE_CHECKING = False
@@ -26,15 +27,22 @@ _PUBLIC_LOG = "status"  # users read this log, so it is not in a directory with 
 _WATCH_RENEWAL = 1.0  # seconds; the watched directory may have been replaced meanwhile
 
 
-def _explains_errors(*names: str) -> Callable[[type[FileStore]], type[FileStore]]:
-    """Make these methods raise StoreError with advice in place of OSError."""
+def _explains_errors(*names: str, writes: bool) -> Callable[[type[FileStore]], type[FileStore]]:
+    """Make these methods raise StoreError with advice in place of OSError.
+
+    With `writes`, refuse root in the directory of another user.
+    """
 
     def explaining(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: FileStore, /, *args: Any, **kwargs: Any) -> Any:
             try:
+                if writes:
+                    self._directory.refuse_root()
                 return method(self, *args, **kwargs)
             except OSError as error:
                 raise self._directory.as_store_error(error) from error
+            except UnicodeEncodeError as error:
+                raise self._unnamed(error) from error
 
         call.__doc__ = method.__doc__
         return call
@@ -48,15 +56,20 @@ def _explains_errors(*names: str) -> Callable[[type[FileStore]], type[FileStore]
 
 
 @_explains_errors(
-    *("prepare", "read", "create", "replace", "remove", "keys", "age", "watch"),
-    *("next_token", "token_bound", "highest_token", "advance_tokens"),
-    *("append", "read_log", "tail", "wait", "rotate"),
+    *("prepare", "create", "replace", "remove", "next_token", "advance_tokens"),
+    *("append", "rotate", "cache_put"),
+    writes=True,
+)
+@_explains_errors(
+    *("read", "keys", "age", "watch", "token_bound", "highest_token"),
+    *("read_log", "tail", "wait"),
+    writes=False,
 )
 class FileStore:
-    """A state directory. Nothing is created before the first write.
+    """The store in a state directory. Nothing is created before the first write.
 
-    Threads and forked children may share the object.  With `durable`, everything
-    confirmed is on disk and survives a loss of power.
+    Threads and forked children may share the object. With `durable`, every confirmed
+    change is on disk and survives a loss of power.
     """
 
     def __init__(
@@ -106,7 +119,8 @@ class FileStore:
         return records.remove(name, old)
 
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
-        keys = [f"{namespace}/{name}" for name in self._records_of(namespace).names()]
+        names = names_of(self._records_of(namespace).names())
+        keys = [f"{namespace}/{name}" for name in names]
         later = [key for key in keys if key > after] if after else keys
         return later[:limit] if limit else later
 
@@ -146,8 +160,8 @@ class FileStore:
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         return self._log(log).read(cursor, limit)
 
-    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        return self._log(log).tail(count)
+    def tail(self, log: str, count: int, limit: int = 1 << 62) -> tuple[list[bytes], str]:
+        return self._log(log).tail(count, limit)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         file_log = self._log(log)
@@ -188,9 +202,9 @@ class FileStore:
         return self._cache().get(name)
 
     def close(self) -> None:
-        for records in self._records.values():
+        for records in tuple(self._records.values()):  # another thread may add one
             records.close()
-        for file_log in self._logs.values():
+        for file_log in tuple(self._logs.values()):
             file_log.close()
         if self._inotify is not None:
             self._inotify.close()
@@ -209,7 +223,7 @@ class FileStore:
 
     def _find(self, key: str) -> tuple[SwapDirectory, str]:
         namespace, _, name = key.partition("/")
-        return self._records_of(namespace), name
+        return self._records_of(namespace), file_name(name)
 
     def _records_of(self, namespace: str) -> SwapDirectory:
         if namespace not in self._records:
@@ -227,9 +241,15 @@ class FileStore:
         if namespace not in self._counters:
             from swarm.stores.file.tokens import TokenCounters
 
+            root = self.root  # `self` in the lambda would be a reference cycle
             private = self._private(namespace, TokenCounters.DIRECTORIES)
             self._counters[namespace] = TokenCounters(
-                private, boot=self.clock.boot, make_dirs=self._make_dirs, fs=self._filesystem
+                private,
+                boot=self.clock.boot,
+                now=self.clock.now,
+                were_given=lambda: _names_tokens(root, namespace),
+                make_dirs=self._make_dirs,
+                fs=self._filesystem,
             )
         return self._counters[namespace]
 
@@ -273,10 +293,26 @@ class FileStore:
             yield from items
         except OSError as error:
             raise self._directory.as_store_error(error) from error
+        except UnicodeEncodeError as error:
+            raise self._unnamed(error) from error
+
+    def _unnamed(self, error: UnicodeEncodeError) -> StoreError:
+        return StoreError(
+            f"the locale's encoding {error.encoding} cannot name the state directory "
+            f"{self.root!a}. Set PYTHONUTF8=1."
+        )
+
+
+def _names_tokens(root: str, namespace: str) -> bool:
+    from swarm.stores.file.layout import names_tokens  # once in the life of a directory
+
+    return names_tokens(root, namespace)
 
 
 def _resolved(path: str) -> str:
-    """Follow a symlink in place of the log file, since inotify watches its directory."""
+    """Return the path of the log file with symlinks resolved, because inotify watches
+    the directory of the file.
+    """
     from os.path import islink, realpath
 
     return realpath(path) if islink(path) else path

@@ -1,20 +1,21 @@
 """Compare-and-swap for the files of one directory.
 
 A filesystem can create a file exclusively. No system call replaces or removes a file
-only if it still is the file that was compared.  A process may be stopped between
-comparing and acting for any length of time, even inside the system call.  This module
-adds the missing operation.
+only if the file is unchanged since it was compared. A process may be stopped between
+comparing and acting for any length of time, even inside the system call. This module
+adds such a compare-and-swap.
 
     <live>/<name><suffix>                    a record, the only truth
     <private>/scratch/s<random>/             the scratch directory of a process
     <private>/intents/<name>~<scratch>~<n>   this process is about to change this record
 
 A process changes a record by one rename: out of its scratch directory (`replace`) or
-into it (`remove`).  The kernel refuses a rename through a directory that is gone, even
-if it had resolved the path before.  So removing a scratch directory *revokes* every
-change that its owner has in flight.  The owner gets ENOENT and starts again.
+into it (`remove`). The kernel refuses a rename through a directory that is gone, even
+if the kernel had resolved the path before. So removing a scratch directory *revokes*
+every change that its owner has in flight. The owner gets ENOENT and starts again.
 
-The protocol has five rules.  Leave out one, and the proof finds two holders.
+The protocol has five rules. If one rule is left out, the proof finds two holders of a
+lock.
 
 1. To change a record: announce an intent; revoke the scratch directories of all other
    intents for the record; compare; rename; remove the intent.
@@ -32,10 +33,10 @@ announced its intent later, and A the other process.  B listed the intents when 
 were there, and revoked A's scratch directory before it compared.  Either A had renamed
 before that, and B's comparison sees the new record, or A's rename fails.
 
-Revoking is always safe: it costs the owner a retry and never a record.  Rules of
-politeness let every process finish.  Of two processes that meet, the process with the
-smaller scratch name goes on.  The other process raises Busy, unless the intent is older
-than INTENT_TIMEOUT.
+Revoking is always safe: it costs the owner a retry and never a record. A further rule
+lets every process finish. Of two processes that meet, the process with the smaller
+scratch name goes on. The other process raises Busy, unless the intent is older than
+INTENT_TIMEOUT.
 
 Promised: `replace` and `remove` change exactly the record that was compared.  `create`
 never shows a half-written record.  A person may remove or write a record at any moment.
@@ -44,11 +45,11 @@ Not promised:
 
 - A record that a person writes between a process's comparison and its rename may be
   lost.
-- Nothing holds while intents of live processes are deleted by other means.
-- Nothing holds on a filesystem that lists names in another form than they were given.
-  Changes fail there.
+- No promise holds while another program deletes intents of live processes.
+- No promise holds on a filesystem that lists names in another form than they were
+  given. On such a filesystem changes fail.
 - All processes belong to one user: the scratch directory of another user cannot be
-  revoked.  That is an error, and so is every scratch directory that cannot be removed.
+  revoked. A scratch directory that cannot be removed is an error.
 """
 
 from __future__ import annotations
@@ -120,22 +121,26 @@ class SwapDirectory:
     def create(self, name: str, data: bytes) -> bool:
         """Create the record.
 
-        Return False if a record exists, or if the new one is gone.
+        Return False if a record exists, or if the new record is gone already.
         """
         return retry_if_removed(lambda: self._create(name, data), self._lay_out, self._private)
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
-        """Replace the record. Return False if it does not equal `old`. Raise Busy."""
+        """Replace the record. Return False if the record does not equal `old`. Raise
+        Busy if another process is changing it.
+        """
         return retry_if_removed(lambda: self._change(name, old, new), self._lay_out, self._private)
 
     def remove(self, name: str, old: bytes) -> bool:
-        """Remove the record. Return False if it does not equal `old`. Raise Busy."""
+        """Remove the record. Return False if the record does not equal `old`. Raise
+        Busy if another process is changing it.
+        """
         return retry_if_removed(lambda: self._change(name, old, None), self._lay_out, self._private)
 
     def close(self) -> None:
         """Remove this process's scratch directory.
 
-        The next change makes another one.
+        The next change makes another scratch directory.
         """
         owner, scratch = self._own
         if scratch and owner == os.getpid():
@@ -143,7 +148,9 @@ class SwapDirectory:
         self._own = (0, "")
 
     def __del__(self) -> None:
-        if os is not None:  # `os` is None once the interpreter has cleared the module
+        # `os` is None once the interpreter has cleared the module.  An interrupt may have
+        # ended `__init__`.
+        if os is not None and hasattr(self, "_own"):
             self.close()  # only tidies up: without it the directory becomes garbage
 
     def collect_garbage(self, age: float = GARBAGE_AGE, batch: int = GARBAGE_BATCH) -> None:
@@ -155,7 +162,9 @@ class SwapDirectory:
             self._quietly(self._collect, f"{self._intents}/{intent}", age, _scratch_of(intent))
 
     def remove_private(self) -> None:
-        """Remove everything but the records. Processes at work here start again."""
+        """Remove everything but the records. Processes that are changing a record start
+        their change again.
+        """
         self.close()
         self._quietly(self.collect_garbage, -1.0, 1_000_000)
         for path in (self._intents, self._scratches, self._private):
@@ -181,7 +190,7 @@ class SwapDirectory:
         return self.read(name) == data
 
     def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        """Replace record `old` by `new`, or remove it if `new` is None."""
+        """Replace the record `old` by `new`, or remove the record if `new` is None."""
         scratch, number = self._next_file()
         draft = f"{self._scratches}/{scratch}/{number}"
         move = (self.path(name), draft) if new is None else (draft, self.path(name))
@@ -206,9 +215,11 @@ class SwapDirectory:
         return changed
 
     def _clean_up(self, scratch: str, draft: str, error: BaseException) -> None:
-        """Give up the scratch directory if it was revoked. Keep it otherwise.
+        """Give up the scratch directory if another process has revoked it. Otherwise
+        keep the scratch directory for the next change.
 
-        On a full disk no other directory could be made.
+        The scratch directory is kept because a full disk may have no room for a new
+        directory.
         """
         if not isinstance(error, FileNotFoundError):
             self._quietly(self._fs.unlink, draft)
@@ -246,7 +257,7 @@ class SwapDirectory:
             self._quietly(self._fs.unlink, f"{self._intents}/{intent}")
 
     def _revoke(self, scratch: str) -> None:
-        """Remove a scratch directory: from now on its owner's renames fail."""
+        """Remove a scratch directory. After this, renames by its owner fail."""
         path = f"{self._scratches}/{scratch}"
         while True:
             try:
@@ -294,9 +305,9 @@ class SwapDirectory:
             pass
 
     def _quietly(self, remove: Callable[..., None], *args: object) -> None:
-        """Remove files that are of no more use.
+        """Remove files that are not needed any more, and ignore errors.
 
-        Files that cannot be removed are garbage.
+        A file that cannot be removed stays until a later garbage collection.
         """
         try:
             remove(*args)
@@ -311,7 +322,8 @@ class SwapDirectory:
 def _scratch_of(intent: str) -> str:
     """Return the scratch directory that an intent names, "" for any other name.
 
-    Other programs can write to the directory: only a valid name is used as a path.
+    Other programs can write to the directory of intents, so only a valid name is used
+    as a path.
     """
     parts = intent.rsplit("~", 2)  # a record's name may contain the separator
     return parts[1] if len(parts) == 3 and _is_scratch(parts[1]) else ""
@@ -322,6 +334,6 @@ def _is_scratch(name: str) -> bool:
 
 
 def _sample(names: list[str], count: int) -> list[str]:
-    """Return some of many names: a different choice each time."""
+    """Return some names of a long list, and other names at the next call."""
     start = int.from_bytes(os.urandom(2), "big") % max(1, len(names))
     return (names[start:] + names[:start])[:count]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import posix as os  # importing os would cost a command a tenth of its time
 import stat
+import sys
 import time
 
 from swarm.errors import StoreError
@@ -23,25 +24,54 @@ if TYPE_CHECKING:
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a planted FIFO must not block
 _READ = os.O_RDONLY | _SAFE
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _SAFE
+_APPEND = os.O_WRONLY | os.O_APPEND | _SAFE
 _SEEK_CUR = 1
 
-FILE_MODE = 0o644
+FILE_MODE = 0o600
 DIR_MODE = 0o700
 ATTEMPTS = 1000  # a path that is removed this often in a row is removed on purpose
+
+_ENCODING = sys.getfilesystemencoding()  # of all paths, chosen by the locale at the start
+_ESCAPE = "surrogateescape"
+
+
+def file_name(name: str) -> str:
+    """Return the string that Python turns into the UTF-8 bytes of a name, in any locale.
+
+    Otherwise programs with two locales would use two files for one record.  Raise
+    StoreError if the locale has no such string.
+    """
+    if _ENCODING == "utf-8" or name.isascii():
+        return name
+    data = name.encode("utf-8", _ESCAPE)
+    found = data.decode(_ENCODING, _ESCAPE)
+    if found.encode(_ENCODING, _ESCAPE) != data:
+        raise StoreError(
+            f"the locale's encoding {_ENCODING} cannot name the file of {name!a}. Set PYTHONUTF8=1."
+        )
+    return found
+
+
+def names_of(files: list[str]) -> list[str]:
+    """Return the names that `file_name` turned into these sorted file names, sorted."""
+    if _ENCODING == "utf-8":
+        return files
+    return sorted(file.encode(_ENCODING, _ESCAPE).decode("utf-8", _ESCAPE) for file in files)
 
 
 def link(source: str, target: str) -> None:
     """Give a file one more name.
 
-    Do not follow a symlink, as Python 3.14 does by default.
+    If the file is a symlink, link the symlink itself and not its target. Python 3.14
+    would link the target by default.
     """
     os.link(source, target, follow_symlinks=False)
 
 
 class Filesystem:
-    """The real filesystem."""
+    """The real filesystem. New files get `file_mode`, less the umask."""
 
+    file_mode = FILE_MODE
     mkdir = staticmethod(lambda path: os.mkdir(path, DIR_MODE))
     rmdir = staticmethod(os.rmdir)
     link = staticmethod(link)
@@ -70,9 +100,9 @@ class Filesystem:
     def write_new(self, path: str, data: bytes) -> None:
         """Create a file with this content.
 
-        Others may see the file while it is half-written.
+        Other processes may see the file while it is half-written.
         """
-        fd = os.open(path, _CREATE, FILE_MODE)
+        fd = os.open(path, _CREATE, self.file_mode)
         try:
             while data:
                 data = data[os.write(fd, data) :]
@@ -83,16 +113,24 @@ class Filesystem:
         """Do nothing: only `DurableFilesystem` syncs a file before it replaces another."""
 
     def grow(self, path: str, *, sync: bool) -> int:
-        """Append one byte, and return the size of the file with this byte.
+        """Append one byte to a file that exists, and return its size with this byte.
 
-        No two callers get the same size.
+        Two callers never get the same size.
         """
-        fd = os.open(path, _APPEND, FILE_MODE)
+        fd = os.open(path, _APPEND)
         try:
             os.write(fd, b".")
             if sync:
                 os.fsync(fd)
             return os.lseek(fd, 0, _SEEK_CUR)
+        finally:
+            os.close(fd)
+
+    def append(self, path: str, data: bytes) -> None:
+        """Append a few bytes to a file that exists, in one write."""
+        fd = os.open(path, _APPEND)
+        try:
+            os.write(fd, data)
         finally:
             os.close(fd)
 
@@ -113,7 +151,7 @@ class Filesystem:
         return os.listdir(path)
 
     def exists(self, path: str) -> bool:
-        """Return whether the name exists. Raise OSError if the system cannot say."""
+        """Return whether a name exists. Raise OSError if the system cannot tell."""
         try:
             os.lstat(path)
         except FileNotFoundError:
@@ -121,11 +159,19 @@ class Filesystem:
         return True
 
     def age(self, path: str) -> float:
-        """Return how far the last change is from now, in either direction.
+        """Return the time between the last change of a file and now, as a positive
+        number.
 
-        The wall clock may have been set back since.
+        The last change can be in the future, if the wall clock was set back.
         """
         return abs(time.time() - os.lstat(path).st_mtime)
+
+    def changed_at(self, path: str) -> int:
+        """Return when the name's inode was last changed, in nanoseconds.
+
+        No program can set this time: a copy is always changed later than its original.
+        """
+        return os.lstat(path).st_ctime_ns
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory survive a loss of power."""
@@ -147,10 +193,10 @@ def list_if_there(names: Callable[[str], list[str]], path: str) -> list[str]:
 def retry_if_removed(
     attempt: Callable[[], Answer], lay_out: Callable[[], None], private: str
 ) -> Answer:
-    """Call `attempt` again if a directory that it needs was removed meanwhile.
+    """Call `attempt` again if a directory that it needs was removed during the attempt.
 
-    `lay_out` makes the directories in `private` again.  A failed attempt leaves no
-    trace.
+    `lay_out` makes the directories in `private` again. A failed attempt leaves no files
+    behind.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -158,7 +204,7 @@ def retry_if_removed(
         except FileNotFoundError:
             lay_out()
     raise StoreError(
-        f"the files under {private} keep disappearing. Stop the program that removes them."
+        f"the files under {private} keep disappearing. Stop the program that removes these files."
     )
 
 
@@ -188,7 +234,7 @@ def make_dirs(path: str) -> None:
 def _is_directory(path: str) -> bool:
     """Return whether the directory exists.
 
-    Raise OSError if it is another kind of file.
+    Raise OSError if the path is another kind of file.
     """
     try:
         if stat.S_ISDIR(os.stat(path).st_mode):

@@ -1,10 +1,10 @@
-"""The part of a store that is the same on every server.
+"""The part of a server store that all servers have in common.
 
-A driver adds the requests to its server.
+The driver of a server adds the requests that this server understands.
 
-All data of a store lie under the name of its swarm: a schema or a prefix of keys.
-The swarm has a record of its layout version and of its incarnation (see `cursors`).
-The first connection creates this record.
+All data of a store have the name of the swarm: as a database schema, or as a prefix of
+keys. The swarm has a record of its layout version and of its incarnation (see
+`cursors`). The first connection to the server creates this record.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,10 +33,11 @@ class StoreReplaced(StoreError):
 
 
 class ServerStore(AtomicStore, Generic[C]):
-    """The data of one swarm on a server. C is the connection of the client library.
+    """The data of one swarm on a server. The type C is the connection class of the
+    client library.
 
-    Nothing is sent before the first call of a method. Threads and forked children may
-    share the object.
+    No request is sent before the first call of a method. Threads and forked children
+    may share the object.
     """
 
     _BEGINNING: Position = (0,)
@@ -85,18 +86,19 @@ class ServerStore(AtomicStore, Generic[C]):
     # A driver implements these, `_swap`, and the other methods ------------------------
 
     def server_settings(self) -> Mapping[str, Any]:
-        """Return the settings that decide which promises the server keeps.
+        """Return the settings of the server that decide whether it keeps confirmed
+        changes.
 
-        `admin.server_checks` judges these settings.
+        The module `admin.server_checks` judges the settings.
         """
         raise NotImplementedError
 
     def _fetch(
         self, incarnation: str, log: str, after: Position, count: int
     ) -> list[tuple[Position, bytes]]:
-        """Return up to `count` lines after a position.
+        """Return up to `count` lines of a log after a position.
 
-        Raise StoreReplaced if the swarm has another incarnation now.
+        Raise StoreReplaced if the swarm was removed and created again.
         """
         raise NotImplementedError
 
@@ -112,13 +114,15 @@ class ServerStore(AtomicStore, Generic[C]):
 
     @property
     def _max_wait(self) -> float:
-        """Return how long one request may wait: well below the timeout of an answer."""
+        """Return how many seconds one request may wait, which is well below the timeout
+        of an answer.
+        """
         return min(_MAX_WAIT, self.address.timeout / 4)
 
     def _locate(self, cursor: str) -> tuple[str, Position]:
-        """Return the incarnation, and the position of the cursor in its log.
+        """Return the incarnation of the swarm, and the position of a cursor in its log.
 
-        Return the beginning for a cursor of another incarnation.
+        For a cursor of another incarnation, return the beginning of the log.
         """
         incarnation, position = cursors.parse_cursor(cursor)
         if not self._incarnation:
@@ -135,9 +139,11 @@ class ServerStore(AtomicStore, Generic[C]):
             raise self._replaced()
 
     def _accept(self, what: str, layout: object, incarnation: object) -> None:
-        """Use the swarm. Raise StoreError unless layout and incarnation are ours.
+        """Use the swarm that was found on the server. Raise StoreError if another
+        program, or another version of swarm, created this swarm.
 
-        `what` is the schema or the key that holds layout and incarnation.
+        `what` names the schema or the key that holds layout and incarnation, for
+        messages.
         """
         if (
             not isinstance(layout, int)

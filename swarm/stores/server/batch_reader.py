@@ -1,7 +1,10 @@
-"""Reading a log on a server in batches whose size follows the length of the lines."""
+"""Read a log on a server in batches. The shorter the lines are, the more lines a batch
+has.
+"""
 
 from collections.abc import Callable
 
+from swarm.stores.file.line_reader import last_within
 from swarm.stores.server.cursors import Position
 
 Fetch = Callable[[Position, int], list[tuple[Position, bytes]]]
@@ -25,7 +28,8 @@ class BatchReader:
     def read(
         self, log: str, fetch: Fetch, start: Position, limit: int
     ) -> tuple[list[bytes], Position]:
-        """Return about `limit` bytes of lines after `start`, and the last position.
+        """Return about `limit` bytes of lines after `start`, and the position of the
+        last line.
 
         `fetch(position, count)` returns up to `count` lines after a position.
         """
@@ -47,3 +51,24 @@ class BatchReader:
                 return lines, start
             fitting = (limit - size) * len(lines) // size
             count = max(1, min(_MAX_BATCH, count * _GROWTH, fitting))
+
+    def read_back(
+        self, log: str, fetch_before: Fetch, start: Position, count: int, limit: int
+    ) -> list[bytes]:
+        """Return the last `count` lines before `start`, or as few as have `limit` bytes.
+
+        `fetch_before(position, count)` returns up to `count` lines before a position,
+        the last line first.
+        """
+        left = max(0, count)
+
+        def fetch(position: Position, most: int) -> list[tuple[Position, bytes]]:
+            nonlocal left
+            found = fetch_before(position, min(most, left)) if left else []
+            left -= len(found)
+            return found
+
+        if limit <= 0:
+            return []
+        lines, _ = self.read(log, fetch, start, limit + left)
+        return last_within(lines[::-1], limit)

@@ -2,15 +2,16 @@
 
 All users of a server share its clock, so the clocks of their machines may be wrong.
 
-The server's time lies between two bounds. They are as far apart as the answer took.
-`now` returns the earlier bound, by which leases are judged. `latest` returns the later
-bound, which is written into leases. So a lease never ends for others before it ends for
-its holder, however slow the network is.
+The server's time lies between two bounds. The two bounds are as far apart as the server
+took to answer. `now` returns the earlier bound, by which leases are judged. `latest`
+returns the later bound, which is written into leases. So a lease never ends for other
+workers before it ends for its holder, even on a slow network.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from swarm.system.clock import Clock
 
@@ -25,7 +26,8 @@ _MAX_DRIFT = 0.0005  # of the time passed: how far two clocks that are not set m
 class ServerClock(Clock):
     """The clock.
 
-    `ask` returns two bounds of the server's time; equal bounds are exact.
+    `ask` asks the server for its time, and returns two bounds of it. Equal bounds mean
+    an exact time.
     """
 
     of_one_machine = False
@@ -33,50 +35,58 @@ class ServerClock(Clock):
     def __init__(self, ask: Callable[[], tuple[float, float]]) -> None:
         super().__init__()
         self._ask = ask
-        self._asked: float | None = None
-        self._earliest = 0.0  # both bounds are offsets from the steady clock
-        self._latest = 0.0
+        self._bounds: _Bounds | None = None  # replaced as a whole: others may read it
 
     def now(self) -> float:
         """Return the earlier bound of the server's time."""
-        steady, drift = self._refreshed()
-        return steady + self._earliest - drift
+        steady, drift, bounds = self._refreshed()
+        return steady + bounds.earliest - drift
 
     def latest(self) -> float:
         """Return the later bound, rounded up to a millisecond.
 
-        A record stores whole milliseconds, and rounding down would shorten a lease for
-        others.
+        A record has whole milliseconds. To round down would end a lease too early for
+        other workers.
         """
-        steady, drift = self._refreshed()
-        return math.ceil((steady + self._latest + drift) * 1000) / 1000
+        steady, drift, bounds = self._refreshed()
+        return math.ceil((steady + bounds.latest + drift) * 1000) / 1000
 
-    def learn(self, before: float, after: float, earliest: float, latest: float) -> None:
+    def learn(self, before: float, after: float, earliest: float, latest: float) -> _Bounds:
         """Use an answer: the server's time was between `earliest` and `latest`.
 
-        `before` and `after` are the steady clock when the question was sent and
-        answered.
+        Return the bounds.  `before` and `after` are the steady clock when the question was
+        sent and answered.
         """
-        low, high = earliest - after, latest - before
-        if self._asked is not None:
-            drift = abs(after - self._asked) * _MAX_DRIFT
-            narrowed = max(low, self._earliest - drift), min(high, self._latest + drift)
+        low, high, known = earliest - after, latest - before, self._bounds
+        if known is not None:
+            drift = abs(after - known.asked) * _MAX_DRIFT
+            narrowed = max(low, known.earliest - drift), min(high, known.latest + drift)
             if narrowed[0] <= narrowed[1]:  # else the server's clock was set
                 low, high = narrowed
-        self._earliest, self._latest, self._asked = low, high, after
+        bounds = self._bounds = _Bounds(low, high, after)
+        return bounds
 
     def forget(self) -> None:
         """Forget the bounds: the next answer comes from another member's clock."""
-        self._asked = None
+        self._bounds = None
 
-    def _refreshed(self) -> tuple[float, float]:
-        """Return the steady clock, and the possible drift since the last answer.
+    def _refreshed(self) -> tuple[float, float, _Bounds]:
+        """Return the steady clock, the possible drift since the last answer, and the bounds.
 
         Ask the server if the last answer is too old.
         """
-        if self._asked is None or not 0 <= self.steady() - self._asked <= _REFRESH_AFTER:
+        bounds = self._bounds
+        if bounds is None or not 0 <= self.steady() - bounds.asked <= _REFRESH_AFTER:
             before = self.steady()
-            bounds = self._ask()
-            self.learn(before, self.steady(), *bounds)
-        steady, asked = self.steady(), self._asked  # another thread may call `forget` meanwhile
-        return steady, 0.0 if asked is None else abs(steady - asked) * _MAX_DRIFT
+            answer = self._ask()
+            bounds = self.learn(before, self.steady(), *answer)
+        steady = self.steady()
+        return steady, abs(steady - bounds.asked) * _MAX_DRIFT, bounds
+
+
+class _Bounds(NamedTuple):
+    """Bounds of the server's time, as offsets from the steady clock when it `asked`."""
+
+    earliest: float
+    latest: float
+    asked: float

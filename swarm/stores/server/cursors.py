@@ -32,7 +32,8 @@ def format_cursor(incarnation: str, position: Position) -> str:
 
 
 def parse_cursor(text: str) -> tuple[str, Position]:
-    """Return incarnation and position; ("", ()) for the beginning.
+    """Return the incarnation and the position of a cursor; ("", ()) for the beginning
+    of a log.
 
     Raise BadInput for any other string.
     """
@@ -49,7 +50,9 @@ def parse_cursor(text: str) -> tuple[str, Position]:
 
 
 def continues(before: str, after: str) -> bool:
-    """Return whether `after` lies at or behind `before` in the same log."""
+    """Return whether the cursor `after` is at or behind the cursor `before`, in the
+    same log.
+    """
     if not before:
         return True
     (old, start), (new, end) = parse_cursor(before), parse_cursor(after)

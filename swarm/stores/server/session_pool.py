@@ -1,14 +1,15 @@
 """A pool of sessions on a server.
 
-How a change is made exactly once: a session sends it until the server has answered,
-and the server makes it only the first time.
+A session sends the request for a change until the server has answered, and the server
+makes the change only the first time. So each change is made exactly once.
 
 If a connection breaks before the answer arrives, the server may have made the change,
 or may still make it. So each change has the name of its *session* and a *request
-number*. In the same atomic step as the change, the server stores the number and the
-answer. A request that arrives again is only answered. A request that arrives late,
-after a newer request of its session, does nothing. So it is safe to send a request
-until an answer arrives, and the answer tells whether the change was made.
+number*. In the same atomic step as the change, the server stores the request number and
+the answer. If a request arrives again, the server only repeats the answer. A request
+that arrives late, after a newer request of its session, does nothing. So it is safe to
+send a request until an answer arrives, and the answer tells whether the change was
+made.
 
 A session outlives its connections.
 """
@@ -32,9 +33,10 @@ _ATTEMPTS = 2  # attempts that fit into the timeout of a call, if the server is 
 
 
 class ConnectionLost(Exception):
-    """The connection is unusable, and the last request may have been carried out.
+    """The connection to the server is broken, and the server may have carried out the
+    last request.
 
-    The text is the reason, for the user.
+    The text of the error is the reason, for the user.
     """
 
 
@@ -60,8 +62,8 @@ class SessionPool(Generic[C]):
 
     `connect(timeout)` returns a connection on which no answer takes longer than
     `timeout` seconds. `abort(connection)` closes a connection and does not raise.
-    `connect`, and the work of a call, raise ConnectionLost if another attempt may help.
-    A forked child opens connections of its own.
+    `connect`, and the function `work` of a call, raise ConnectionLost if another
+    attempt may help. A forked child opens connections of its own.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class SessionPool(Generic[C]):
         self._pid = os.getpid()
 
     def call(self, work: Callable[[Session[C]], R]) -> R:
-        """Return the result of `work(session)`.
+        """Call `work(session)` with a session of the pool, and return the result.
 
         After ConnectionLost, call `work` again with a new connection and the same
         request number. Raise Unreachable when the timeout of the address is over.
@@ -108,7 +110,9 @@ class SessionPool(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are not in use. The sessions stay."""
+        """Close the connections that are not in use. The sessions of these connections
+        stay valid.
+        """
         idle = []
         try:
             while True:  # other threads may take and return sessions meanwhile

@@ -14,6 +14,7 @@ import pytest
 
 from swarm.stores.file import log_writer
 from swarm.stores.file.log import FileLog
+from swarm.stores.file.log_parts import OpenFile
 from tests.conftest import open_descriptors
 from tests.support.log_directory import LogDirectory
 from tests.support.processes import fork
@@ -39,13 +40,13 @@ class TestAppending:
         directory.live.write_bytes(b"written by a user who emptied it\n")
         assert log.read(log.append(b"two"), 1000)[0] == []
 
-    def test_the_log_file_has_mode_644(self, directory: LogDirectory) -> None:
+    def test_only_the_owner_may_read_the_log_file(self, directory: LogDirectory) -> None:
         umask = os.umask(0o022)
         try:
             directory.open().append(b"one")
         finally:
             os.umask(umask)
-        assert directory.live.stat().st_mode & 0o777 == 0o644
+        assert directory.live.stat().st_mode & 0o777 == 0o600
 
     def test_an_append_after_a_rotation_returns_a_cursor_with_the_next_number(
         self, directory: LogDirectory
@@ -67,7 +68,7 @@ class TestAppending:
         assert not directory.live.exists()
         log.append(b"789")
         assert directory.live.read_bytes() == b"789\n"
-        (part,) = directory.parts.iterdir()
+        (part,) = directory.parts.glob("[0-9]*")
         assert (part / "part").read_bytes() == b"123\n456\n", "no byte was written behind its end"
 
     def test_an_append_waits_for_the_rest_of_an_unterminated_line(
@@ -314,6 +315,21 @@ class TestAppending:
         log.append(b"again")
         log.close()
 
+    @pytest.mark.parametrize("max_bytes", [0, 16], ids=["", "rotating"])
+    def test_after_a_rotation_no_file_of_an_earlier_append_stays_open(
+        self, max_bytes: int, directory: LogDirectory
+    ) -> None:
+        """Otherwise the disk would keep a removed part."""
+        log, before = directory.open(max_bytes), open_descriptors()
+        directory.before("write", lambda: log.append(b"inner"))  # as another thread would
+        log.append(b"outer")
+        assert open_descriptors() == before + 2
+        if not max_bytes:
+            assert directory.open().rotate()
+        log.append(b"last")
+        assert open_descriptors() == before + (0 if max_bytes else 1)
+        assert len(directory.part_names()) == 1
+
     def test_an_unusable_log_leaves_no_descriptor_open(self, directory: LogDirectory) -> None:
         directory.live.mkdir(parents=True)
         before = open_descriptors()
@@ -350,8 +366,17 @@ class TestAppending:
     ) -> None:
         log = directory.open()
         log.append(b"one")
-        with log._writer._mutex:
-            child = fork(log.append, b"two")
-        assert os.waitpid(child, 0)[1] == 0
+        children: list[int] = []
+        directory.before("write", lambda: children.append(fork(log.append, b"two")))
         log.append(b"three")
-        assert directory.lines() == [b"one", b"two", b"three"]
+        assert os.waitpid(children[0], 0)[1] == 0
+        assert sorted(directory.lines()) == [b"one", b"three", b"two"]
+
+
+def test_a_file_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
+    file = OpenFile(os.open(tmp_path, os.O_RDONLY))
+    file.close()
+    with (tmp_path / "precious").open("wb") as mine:  # it gets the same number
+        file.close()
+        os.fstat(mine.fileno())
+    assert file.fd == -1

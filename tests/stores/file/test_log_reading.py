@@ -63,12 +63,23 @@ class TestCursor:
     ) -> None:
         assert directory.open().read("", 1000) == ([], "1:0")
         assert directory.open().tail(5) == ([], "1:0")
+        directory.part(3, b"", end=0)
+        assert directory.open().read("", 1000) == directory.open().tail(5) == ([], "4:0")
+
+    @pytest.mark.parametrize("empty_file", [False, True])
+    def test_the_cursor_before_the_first_line_of_the_live_file_is_the_end_of_the_last_part(
+        self, empty_file: bool, directory: LogDirectory
+    ) -> None:
         directory.part(3, b"x\n", end=2)
-        assert directory.open().tail(5) == ([b"x"], "4:0")
-        assert directory.open().read("4:0", 1000) == ([], "4:0")
-        directory.live.touch()
-        assert directory.open().read("", 1000) == ([b"x"], "4:0")
-        assert directory.open().tail(5) == ([b"x"], "4:0")
+        directory.part(4, b"torn", end=0)
+        if empty_file:
+            directory.live.touch()
+        lines, cursor = directory.open().read("", 1000)
+        assert lines == [b"x"] and cursor.startswith("3:2:")
+        for count in (0, 5):
+            assert directory.open().tail(count) == (lines[:count], cursor)
+        assert directory.open().read(cursor, 1000) == ([], cursor)
+        assert directory.open().read("5:0", 1000) == ([], "5:0")
 
     def test_a_cursor_of_a_removed_part_continues_with_the_next_part(
         self, directory: LogDirectory
@@ -211,7 +222,8 @@ class TestLimit:
     def test_lines_behind_the_end_of_a_part_are_not_read(self, directory: LogDirectory) -> None:
         directory.part(1, b"one\ntwo\nlate\n", end=8)
         log = directory.open()
-        assert log.read("", 1000) == ([b"one", b"two"], "2:0")
+        lines, cursor = log.read("", 1000)
+        assert lines == [b"one", b"two"] and cursor.startswith("1:8:")
         assert log.tail(1)[0] == [b"two"] and directory.lines() == [b"one", b"two"]
 
     @pytest.mark.parametrize("limit", [0, 1, 1500, 100_000])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from swarm.errors import StoreError
+from swarm.stores.file.log_parts import find_parts
 from tests.support.log_directory import MODULES, LogDirectory
 
 
@@ -18,12 +19,16 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
     return LogDirectory(tmp_path / "state", monkeypatch)
 
 
+def test_a_log_without_parts_has_no_newest_part(directory: LogDirectory) -> None:
+    assert find_parts(str(directory.parts)).newest() == ""
+
+
 def test_a_rotation_makes_a_part_with_the_next_number(directory: LogDirectory) -> None:
     log = directory.open()
     assert log.rotate() is False and not directory.parts.exists()
     log.append(b"one")
     assert log.rotate() is True
-    (part,) = directory.parts.iterdir()
+    (part,) = directory.parts.glob("[0-9]*")
     assert part.name.startswith("0000000001-") and len(part.name) == 19
     assert part.stat().st_mode & 0o777 == 0o700
     assert (part / "part").read_bytes() == b"one\n" and os.readlink(part / "end") == "4"
@@ -31,7 +36,7 @@ def test_a_rotation_makes_a_part_with_the_next_number(directory: LogDirectory) -
     directory.part(9, b"nine\n", end=5)
     log.append(b"ten")
     assert log.rotate()
-    assert max(os.listdir(directory.parts)).startswith("0000000010-")
+    assert max(directory.part_names()).startswith("0000000010-")
 
 
 def test_an_empty_log_is_not_rotated(directory: LogDirectory) -> None:
@@ -53,7 +58,7 @@ def test_a_log_that_is_a_symlink_is_not_rotated(directory: LogDirectory) -> None
     directory.live.symlink_to("elsewhere")
     with pytest.raises(
         StoreError,
-        match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$",
+        match=r"is a symbolic link and is not rotated\. Rotate the target of the link yourself\.$",
     ):
         directory.open().rotate()
 
@@ -71,7 +76,7 @@ def test_a_rotation_stopped_before_its_rename_cannot_complete_it_after_another(
 
     directory.before("rename", overtaken)
     assert directory.open().rotate() is False
-    assert len(os.listdir(directory.parts)) == 1 and directory.live.read_bytes() == b"two\n"
+    assert len(directory.part_names()) == 1 and directory.live.read_bytes() == b"two\n"
     assert directory.lines() == [b"one", b"two"]
 
 
@@ -86,7 +91,7 @@ def test_a_rotation_returns_false_if_another_was_faster(directory: LogDirectory)
 
     directory.before("mkdir", overtaken)
     assert directory.open().rotate() is False
-    assert len(os.listdir(directory.parts)) == 1 and directory.live.read_bytes() == b"two\n"
+    assert len(directory.part_names()) == 1 and directory.live.read_bytes() == b"two\n"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_the_empty_directory_of_a_killed_rotation_is_removed(
     log = directory.open()
     assert log.append(b"one").startswith("1:4:")
     assert log.rotate() is True
-    assert [name.partition("-")[0] for name in os.listdir(directory.parts)] == ["0000000001"]
+    assert [name.partition("-")[0] for name in directory.part_names()] == ["0000000001"]
 
 
 def test_a_log_that_is_removed_during_its_rotation_is_not_rotated(directory: LogDirectory) -> None:
@@ -190,3 +195,11 @@ def test_a_failed_rotation_raises_and_leaves_no_directory(
     assert os.listdir(directory.parts) == (["0000000005-dead"] if call == "rmdir" else [])
     assert directory.lines() == [b"one"]
     assert directory.open().rotate() is True
+
+
+def test_a_log_that_is_not_a_file_is_not_rotated(directory: LogDirectory) -> None:
+    directory.live.parent.mkdir(parents=True)
+    os.mkfifo(directory.live)
+    with pytest.raises(OSError, match=str(directory.live)):
+        directory.open().rotate()
+    assert directory.live.is_fifo() and not directory.parts.exists()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from swarm.errors import BadInput
 from swarm.stores.file.log import FileLog
-from swarm.stores.file.log_cursor import LogView, continues
+from swarm.stores.file.log_cursor import continues
 from swarm.stores.file.syscalls import make_dirs
 from tests.conftest import open_descriptors
 from tests.support.log_directory import LogDirectory
@@ -131,7 +131,6 @@ def test_a_cursor_continues_another_of_the_same_file_or_an_earlier_part(
 def test_reads_close_their_views_without_the_help_of_a_finalizer(
     directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(LogView, "__del__")
     monkeypatch.delattr(FileLog, "__del__")
     before = open_descriptors()
     log, other = directory.open(), directory.open()
@@ -175,9 +174,8 @@ def test_reads_close_their_views_without_the_help_of_a_finalizer(
 
 
 def test_of_two_threads_that_read_at_once_the_later_one_closes_its_view(
-    directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: LogDirectory,
 ) -> None:
-    monkeypatch.delattr(LogView, "__del__")
     log = directory.open()
     log.append(b"one")
     before = open_descriptors()

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,9 +20,8 @@ from swarm import StatusBroadcaster, TaskLockManager
 from swarm.errors import StoreError
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.disks import Disk, Done, exhaust_inodes, fill, mounted, needs_root
+from tests.support.processes import AS_ROOT, NOBODY, identity, shared_python
 
-NOBODY = 65534
-AS_ROOT = os.geteuid() == 0
 pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine's own /tmp/ai_swarm
 
 
@@ -38,9 +36,14 @@ def expect_unusable(done: Done, *words: str) -> None:
 
 
 def snapshot(path: Path) -> dict[str, bytes | str]:
-    """Return every file below a directory with its content, every symlink with its target."""
+    """Return every file below a directory with its content, every symlink with its target.
+
+    Counters are left out: an attempt that fails may use up a token.
+    """
     found: dict[str, bytes | str] = {}
     for entry in sorted(path.rglob("*")):
+        if entry.parent.name == "tokens":
+            continue
         if entry.is_symlink():
             found[str(entry.relative_to(path))] = os.readlink(entry)
         elif entry.is_file():
@@ -142,7 +145,7 @@ class TestModes:
             for path in tmp_path.rglob("*")
             if not path.is_symlink()
         }
-        wanted = {path: (0o700 if path.is_dir() else 0o644) & ~umask for path in found}
+        wanted = {path: (0o700 if path.is_dir() else 0o600) & ~umask for path in found}
         assert found == wanted
         assert {"new", "deep", "state", "locks", "t.lock", "status.log", "part"} <= {
             path.name for path in found
@@ -532,7 +535,7 @@ class TestPermission:
         as_nobody(state, "log", "append", "START", "w", "t")
         as_nobody(state, "log", "rotate")
         as_nobody(state, "log", "append", "DONE", "w", "t")
-        (part,) = (state / ".status").iterdir()
+        (part,) = (state / ".status").glob("[0-9]*")
         part.chmod(0o000)
         expect_unusable(as_nobody(state, "log", *args))
 
@@ -768,12 +771,35 @@ class TestDefaultPath:
         assert os.listdir(machine.seen / "mine") == []
 
     def test_a_path_that_the_user_chose_is_trusted(self, machine: Disk) -> None:
+        (machine.seen / "shared").mkdir()
+        (machine.seen / "shared").chmod(0o777)
+        (machine.seen / "link").symlink_to("/tmp/shared")
+        machine.environment["SWARM_STATE_DIR"] = "/tmp/link"
+        machine.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        assert machine.run("lock", "acquire", "t", "w").returncode == 0
+        assert (machine.seen / "shared" / "locks" / "t.lock").exists()
+
+    def test_the_default_state_directory_is_checked_where_a_variable_names_it(
+        self, machine: Disk
+    ) -> None:
+        """swarm names it so in the environment of every agent."""
         (machine.seen / "mine").mkdir()
-        os.chown(machine.seen / "mine", NOBODY, NOBODY)
         (machine.seen / "ai_swarm").symlink_to("/tmp/mine")
         machine.environment["SWARM_STATE_DIR"] = "/tmp/ai_swarm"
-        assert machine.run("lock", "acquire", "t", "w").returncode == 0
-        assert (machine.seen / "mine" / "locks" / "t.lock").exists()
+        for args in self.COMMANDS:
+            expect_unusable(machine.run(*args), "/tmp/ai_swarm", "symbolic link")
+        assert os.listdir(machine.seen / "mine") == []
+
+    @pytest.mark.parametrize("mode", [0o720, 0o702, 0o1777])
+    def test_a_default_state_directory_that_others_may_write_to_is_refused(
+        self, mode: int, machine: Disk
+    ) -> None:
+        (machine.seen / "ai_swarm").mkdir()
+        (machine.seen / "ai_swarm").chmod(mode)
+        for args in self.COMMANDS:
+            expect_unusable(machine.run(*args), "/tmp/ai_swarm", "chmod go-w")
+        assert os.listdir(machine.seen / "ai_swarm") == []
+        assert stat.S_IMODE((machine.seen / "ai_swarm").stat().st_mode) == mode
 
 
 def give_to_nobody(path: Path) -> None:
@@ -798,29 +824,4 @@ def unprivileged(command: list[str], state: Path) -> Done:
     env = script_environment(AI_SWARM_DIR=str(state), SWARM_PYTHON=shared_python())
     return subprocess.run(
         command, capture_output=True, text=True, timeout=30, env=env, cwd="/", **identity()
-    )
-
-
-def identity() -> dict[str, Any]:
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if AS_ROOT else {}
-
-
-def shared_python() -> str:
-    """Return an interpreter outside /tmp that every user may run."""
-    for python in (
-        sys.executable,
-        os.path.realpath(sys.executable),
-        "/usr/bin/python3",
-        "/usr/local/bin/python3",
-    ):
-        if os.path.realpath(python).startswith("/tmp/") or python.startswith("/tmp/"):
-            continue
-        try:
-            probe = [python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
-            if subprocess.run(probe, capture_output=True, cwd="/", **identity()).returncode == 0:
-                return python
-        except OSError:
-            continue
-    pytest.fail(
-        "there is no Python 3.11 or newer that another user may run, such as /usr/bin/python3"
     )

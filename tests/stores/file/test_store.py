@@ -166,7 +166,20 @@ class TestPaths:
         store.append("status", b"12")
         assert not (tmp_path / "state" / ".status").exists()
         store.append("status", b"34")
-        assert len(os.listdir(tmp_path / "state" / ".status")) == 1
+        assert len(list((tmp_path / "state" / ".status").glob("*/part"))) == 1
+
+    def test_no_other_log_rotates_by_itself(self, tmp_path: Path) -> None:
+        store = FileStore(str(tmp_path / "state"), log_max_bytes=6)
+        store.append("tasks", b"123456")
+        assert os.listdir(tmp_path / "state" / ".tasks") == ["tasks.log"]
+
+    def test_a_closed_store_watches_nothing(self, tmp_path: Path) -> None:
+        before = open_descriptors()
+        files = FileStore(str(tmp_path / "state"))
+        files.append("status", b"one")
+        files.wait("status", files.tail("status", 0)[1], 0.01)
+        files.close()
+        assert open_descriptors() == before
 
     def test_read_log_reads_up_to_its_limit_or_a_mebibyte(self, files: FileStore) -> None:
         for _ in range(30):

@@ -13,8 +13,6 @@ import pytest
 from swarm.errors import Busy, StoreError
 from swarm.stores.file import swap, syscalls
 from swarm.stores.file.swap import SwapDirectory
-from tests.support.disks import needs_root
-from tests.support.processes import fork
 from tests.support.record_directory import (
     FIRST,
     LAST,
@@ -595,27 +593,3 @@ class TestListing:
         with pytest.raises(PermissionError):
             process.remove("t", b"old")
         assert intent.exists() and (records.scratches / LAST).is_dir()
-
-    @needs_root
-    def test_a_user_can_change_records_after_a_command_of_root_in_the_same_directory(
-        self, records: RecordDirectory
-    ) -> None:
-        """A command with sudo may come in between."""
-        nobody = 65534
-        for path in (records.live, records.scratches, records.intents):
-            path.mkdir(parents=True)
-            os.chown(path, nobody, nobody)
-        records.write(b"old")
-        for parent in list(records.private.parents)[:-1]:
-            parent.chmod(parent.stat().st_mode | 0o011)
-        process = records.process()
-        assert process.replace("t", b"old", b"new")
-        process.close()
-
-        def as_nobody() -> None:
-            os.setgroups([])
-            os.setuid(nobody)
-            assert records.process().replace("t", b"new", b"newer")
-
-        _, status = os.waitpid(fork(as_nobody), 0)
-        assert status == 0 and records.record() == b"newer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import gc
 import os
@@ -14,7 +15,7 @@ import pytest
 
 from swarm.stores.file import syscalls
 from swarm.stores.file.syscalls import Filesystem, make_dirs
-from tests.conftest import open_descriptors
+from tests.conftest import ROOT, open_descriptors
 
 FS = Filesystem()
 
@@ -40,7 +41,7 @@ class TestFiles:
         data = os.urandom(size)
         FS.write_new(f"{tmp_path}/a", data)
         assert FS.read(f"{tmp_path}/a") == data and FS.size(f"{tmp_path}/a") == size
-        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
 
     def test_a_write_that_takes_several_calls_is_complete(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,8 +82,21 @@ class TestFiles:
             FS.grow(f"{tmp_path}/pipe", sync=False)
 
     def test_each_grow_returns_another_number(self, tmp_path: Path) -> None:
+        (tmp_path / "a").touch()
         assert [FS.grow(f"{tmp_path}/a", sync=False) for _ in range(3)] == [1, 2, 3]
-        assert FS.size(f"{tmp_path}/a") == 3 and (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+        assert FS.size(f"{tmp_path}/a") == 3
+
+    def test_grow_creates_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            FS.grow(f"{tmp_path}/a", sync=False)
+        assert not (tmp_path / "a").exists()
+
+    def test_bytes_are_appended_only_to_a_file_that_exists(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            FS.append(f"{tmp_path}/a", b"one")
+        (tmp_path / "a").write_bytes(b"one")
+        FS.append(f"{tmp_path}/a", b"two")
+        assert (tmp_path / "a").read_bytes() == b"onetwo"
 
     @pytest.mark.parametrize("sync", [False, True])
     def test_grow_syncs_on_request(
@@ -90,6 +104,7 @@ class TestFiles:
     ) -> None:
         synced: list[int] = []
         monkeypatch.setattr(posix, "fsync", synced.append)
+        (tmp_path / "a").touch()
         FS.grow(f"{tmp_path}/a", sync=sync)
         assert len(synced) == sync
 
@@ -98,6 +113,12 @@ class TestFiles:
         for offset in (-100, 100):
             os.utime(tmp_path / "a", (time.time() + offset, time.time() + offset))
             assert 90 < FS.age(f"{tmp_path}/a") < 110
+
+    def test_no_program_can_set_the_time_of_a_change(self, tmp_path: Path) -> None:
+        (tmp_path / "a").symlink_to("text")
+        before = FS.changed_at(f"{tmp_path}/a")
+        os.utime(tmp_path / "a", (1, 1), follow_symlinks=False)
+        assert FS.changed_at(f"{tmp_path}/a") >= before > 10**18
 
     def test_exists_is_true_for_a_dangling_symlink(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to("nothing")
@@ -222,3 +243,12 @@ def test_linking_a_symlink_does_not_follow_it(target: str, tmp_path: Path) -> No
     FS.link(f"{tmp_path}/link", f"{tmp_path}/further")
     assert (tmp_path / "further").is_symlink() and os.readlink(tmp_path / "further") == target
     assert (tmp_path / "treasure").stat().st_nlink == 1
+
+
+def test_every_call_of_os_link_says_that_it_follows_no_symlink() -> None:
+    for path in (ROOT / "swarm").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name("os" | "posix"), attr="link")):
+                    keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                    assert keywords == {"follow_symlinks": "False"}, f"{path}:{node.lineno}"

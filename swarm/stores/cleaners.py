@@ -1,0 +1,60 @@
+"""Keep away programs that remove old files, such as systemd-tmpfiles in /tmp.
+
+systemd-tmpfiles skips a directory, with everything in it, while a process has a BSD lock
+on the directory.  Commands that run long hold a shared one.  It has nothing to do with
+the locks of tasks.
+
+Not promised: a directory that does not exist yet, or that is removed and made again, is
+not kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from swarm import settings
+from swarm.errors import SwarmError
+from swarm.stores.default import store_url
+
+_ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # a cleaner has the directory to itself meanwhile
+
+
+@contextmanager
+def keep_away() -> Iterator[None]:
+    """Keep cleaners away from the state directory, and from the store if it is a
+    directory, until the block ends.
+    """
+    opened = [fd for path in _directories() if (fd := _opened(path)) is not None]
+    try:
+        yield
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _directories() -> set[str]:
+    try:
+        return {path for path in (settings.state_dir()[0], store_url()) if path.startswith("/")}
+    except SwarmError:
+        return set()  # the command itself reports it
+
+
+def _opened(path: str) -> int | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    for _ in range(_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            time.sleep(_RETRY_INTERVAL)
+        except OSError:
+            break  # this filesystem has no such locks
+    os.close(fd)
+    return None

@@ -1,0 +1,118 @@
+"""The family of a process: which processes may speak for it.
+
+The *starter* of a process is its nearest ancestor that is neither a shell nor a program
+that only starts others: an agent, a script's interpreter, a service. A shell at a
+user's terminal ends the search and stands for the user. A shell re-parented to init
+also ends the search: init adopts the shells of many agents. If a sandbox hides the
+starter, there is none.
+
+A process belongs to the family of a holder in two cases only:
+
+1. It is the holder, or a descendant of the holder.
+2. Its starter is the holder, or an ancestor of the holder. So an agent speaks for the
+   MCP server that it started, and a user for the worker of the same terminal.
+
+A process of another machine or pid namespace never does: nothing proves it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from swarm.system import process
+from swarm.system.ancestry import ancestors, parentage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+FIRST_PID_NS = "pid:[4026531836]"  # the same on every Linux
+_STARTS_OTHERS = {
+    *("sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"),
+    *("doas", "env", "nice", "nohup", "setsid", "stdbuf", "sudo", "timeout", "uv", "uvx"),
+    *("bwrap", "codex-linux-san", "sandbox-exec"),  # the system cuts names to 15 characters
+}
+_INITS = {
+    "catatonit",
+    "docker-init",
+    "dumb-init",
+    "init",
+    "launchd",
+    "sleep",
+    "systemd",
+    "tail",
+    "tini",
+}
+_TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a terminal without a user
+
+
+class Starter(NamedTuple):
+    """The starter of this process. `pid` is 0 if it is hidden."""
+
+    pid: int
+    name: str
+
+
+def starter() -> Starter:
+    """Return the starter of this process, this process itself if it has none."""
+    found = Starter(os.getpid(), "")
+    pid = os.getppid()
+    while (parent := parentage(pid)) is not None:
+        if parent.name in _INITS or _is_first(pid):
+            return found
+        found = Starter(pid, parent.name)
+        if parent.name.lstrip("-") not in _STARTS_OTHERS or (
+            parent.leads_terminal and not _gives_terminals(parent.parent)
+        ):
+            return found
+        pid = parent.parent
+    return Starter(0, "")
+
+
+def may_speak_for(holder: Mapping[str, object]) -> bool:
+    """Return whether this process belongs to the family of a holder.
+
+    `holder` is the identity of a living process, as `process.identity` returns it.
+    """
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or (holder.get("host"), holder.get("pid_ns")) != (
+        os.uname().nodename,
+        process.namespace("pid"),
+    ):
+        return False
+    me = os.getpid()
+    if pid == me or pid in ancestors(me):
+        return True
+    head = starter().pid
+    return head > 0 and (head == pid or head in ancestors(pid))
+
+
+def this_process() -> dict[str, Any]:
+    """Return what records say about the process that wrote them.
+
+    `starter` is left out if it is hidden, or if it is this process.
+    """
+    found: dict[str, Any] = {
+        "host": os.uname().nodename,
+        "uid": os.getuid(),
+        "pid": os.getpid(),
+    }
+    head = starter()
+    if head.name:
+        found["starter"] = f"{head.name} {head.pid}"
+    return found
+
+
+def _gives_terminals(pid: int) -> bool:
+    giver = parentage(pid)
+    return giver is not None and giver.name in _TERMINAL_GIVERS
+
+
+def _is_first(pid: int) -> bool:
+    """Return whether this is the first process of the machine.
+
+    The first process of a container does not count.
+    """
+    return pid == 1 and process.namespace("pid") == FIRST_PID_NS
