@@ -1,4 +1,4 @@
-"""The status log from Python. Defined in `swarm.status.broadcaster`."""
+"""The public names of the status log, from `swarm.status.broadcaster`."""
 
 from swarm.status.broadcaster import BroadcastState, StatusBroadcaster
 

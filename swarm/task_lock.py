@@ -1,4 +1,4 @@
-"""Task locks from Python. Defined in `swarm.locks.manager`."""
+"""The public names of task locks, from `swarm.locks.manager`."""
 
 from swarm.locks.manager import (
     DEFAULT_TTL,

@@ -1,11 +1,12 @@
-"""When a lock counts: how its lease begins, how it is renewed, and when it expires.
+"""Decide whether a lock counts: how its lease begins, how a heartbeat renews the lease,
+and when the lease ends.
 
 A lock counts until its lease has run out, or until the process that it is bound to has
 ended with its process group. An invalid record counts for UNREADABLE_GRACE seconds.
 
-The time left comes from the stamp of the record, since the clock of a stamp does not
-jump. The wall clock decides if a user has edited the record after the stamp was
-written, or if the stamp was taken on another machine or before a restart.
+The time that is left follows from the stamp of the record, because the clock of a stamp
+does not jump. The wall clock decides if a user has edited the record after the stamp
+was written, or if the stamp was taken on another machine or before a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LockStatus:
     `state` is FREE without a record, HELD if the record counts, and EXPIRED if the
     record does not count. `lock` is None without a record, or if the record is invalid.
     `reason` says why a lock does not count: "" if its lease ran out, HOLDER_GONE or
-    UNREADABLE. The reason of an invalid record is UNREADABLE even while the record
+    UNREADABLE. For an invalid record, the reason is UNREADABLE even while the record
     counts. `seconds_left` is None for a lease that never ends.
     """
 
@@ -67,7 +68,7 @@ class LockStatus:
         return self.lock.worker if self.lock else ""
 
     def is_held_by(self, worker: str, token: int | None) -> bool:
-        """Return whether the worker holds the lock now, with this very token."""
+        """Return whether the worker holds the lock now, with exactly this token."""
         return self.is_held and self.lock is not None and self.lock.belongs_to(worker, token)
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStat
 def stamp_counts(lock: Lock) -> bool:
     """Return whether the record is unchanged since its stamp was written.
 
-    A user may have edited the record: then the copies in the stamp differ from it.
+    If a user has edited the record, the copies in the stamp differ from the record.
     """
     copies = (lock.holder.get("worker"), lock.holder.get("heartbeat_at"), lock.holder.get("ttl"))
     return copies == (lock.worker, lock.heartbeat_at, lock.ttl)
@@ -109,7 +110,7 @@ def orphaned(lock: Lock, clock: Clock) -> bool:
 def holder_gone(lock: Lock, clock: Clock) -> bool:
     """Return whether the process that the lock is bound to has ended with its group.
 
-    Return False if this is not certain.
+    Return False if the end is not certain.
     """
     if not lock.is_bound or not stamp_counts(lock):
         return False
@@ -130,16 +131,17 @@ def new_lock(
 ) -> Lock:
     """Return a lock that is acquired now.
 
-    `who` is the identity of the process that the lock is bound to, if any.
+    `who` is the identity of the process that the lock is bound to, or empty if it is
+    bound to no process.
     """
     return _dated(task_id, worker, "", ttl, token, clock, {**(who or {}), "beat": 0})
 
 
 def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
-    """Return the same lock with a lease that begins now.
+    """Return a copy of the lock with a lease that begins now.
 
-    The new record always differs from the old record, since it counts the heartbeats.
-    `group` is a process group that works for the holder from now on.
+    The new record always differs from the old record, because a record counts the
+    heartbeats. `group` is the process group that works for the holder from now on.
     """
     who = {key: value for key, value in lock.holder.items() if key in _PROCESS_KEYS}
     if group and lock.is_bound:
@@ -168,7 +170,9 @@ def _dated(
     clock: Clock,
     holder: dict[str, Any],
 ) -> Lock:
-    """Return a lock whose lease begins now. An empty `acquired_at` means now."""
+    """Return a lock whose lease begins now. If `acquired_at` is empty, the lock is
+    acquired now.
+    """
     # The stamp is read before the wall clock. So the lease ends for its holder, which
     # uses the stamp, no later than for other processes.
     stamp = clock.stamp()

@@ -1,11 +1,11 @@
-"""Explain a lock to a user: its holder, since when, and how it becomes free."""
+"""Explain a lock to a user: its holder, since when it is held, and how it becomes free."""
 
 from __future__ import annotations
 
 from swarm.locks.expiry import HOLDER_GONE, UNREADABLE, LockStatus, orphaned
 from swarm.locks.record import Lock
 from swarm.system.clock import from_iso
-from swarm.terminal.text import duration, quoted, shown
+from swarm.terminal.text import duration, foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,19 +19,15 @@ def holder_text(task: str, lock: Lock, *, is_held: bool, clock: Clock) -> str:
     now = clock.now()
     holds = "holds" if is_held else "held"
     token = "" if lock.token is None else f" (token {lock.token})"
-    text = f"{shown(lock.worker)} {holds} {task}{token}.\n"
+    text = f"{foreign_name(lock.worker)} {holds} {foreign_name(task)}{token}.\n"
     text += f"  since           {_with_age(lock.acquired_at, now)}\n"
     text += f"  last heartbeat  {_with_age(lock.heartbeat_at, now)}\n"
     if lock.is_bound:
         ended = ""
         if orphaned(lock, clock):
             ended = f" (ended; its process group {lock.holder['group']} still runs)"
-        text += (
-            shown(
-                f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}{ended}"
-            )
-            + "\n"
-        )
+        host = foreign_name(str(lock.holder.get("host", "?")))
+        text += f"  process         {lock.holder['pid']} on {host}{ended}\n"
     return text
 
 
@@ -53,14 +49,17 @@ def ways_to_free(task: str, status: LockStatus) -> list[str]:
     if left is None:
         ways.append("Its lease never ends.")
     else:
-        end = lock.expires_at or "the end of its ttl"
-        ways.append(f"Its lease ends in {duration(left)}, at {end}, unless a heartbeat comes.")
+        end = foreign_name(lock.expires_at) if lock.expires_at else "the end of its ttl"
+        stop = f": no heartbeat counts, since the task was {foreign_name(lock.must_stop)}."
+        unless = stop if lock.must_stop else ", unless a heartbeat comes."
+        ways.append(f"Its lease ends in {duration(left)}, at {end}{unless}")
     if lock.is_bound:
         group = lock.holder.get("group")
         others = f" and of every process of group {group}" if group else ""
         ways.append(f"The end of its process{others} frees it at once.")
     ways.append(
-        f"{lock.worker} releases it with: swarm lock release {quoted(task)} {quoted(lock.worker)}"
+        f"{foreign_name(lock.worker)} releases it with: "
+        f"swarm lock release {quoted(task)} {quoted(lock.worker)}"
     )
     ways.append(by_force)
     return ways
@@ -68,6 +67,7 @@ def ways_to_free(task: str, status: LockStatus) -> list[str]:
 
 def _with_age(moment: str, now: float) -> str:
     at = from_iso(moment)
-    return (
-        shown(moment) or "unknown" if at is None else f"{shown(moment)} ({duration(now - at)} ago)"
-    )
+    if not moment:
+        return "unknown"
+    name = foreign_name(moment)
+    return name if at is None else f"{name} ({duration(now - at)} ago)"

@@ -9,7 +9,8 @@ HEARTBEAT_INTERVAL = 10  # seconds
 
 
 def heartbeat_interval(ttl: float | None) -> float:
-    """Return the seconds between two heartbeats: three fit into a short lease.
+    """Return the seconds between two heartbeats. A short lease has time for three
+    heartbeats.
 
     `ttl` is None or 0 for a lock that never expires.
     """

@@ -1,9 +1,10 @@
-"""Task locks for Python programs: acquire, refresh and release them as one worker.
+"""Task locks for Python programs: acquire, refresh and release locks as one worker.
 
 Without a store, `TaskLockManager` uses the state directory that the environment names,
-and reads the environment at each call. The manager recognises the locks that it has
-acquired by their tokens. Once another process has taken that lock over, `release_lock`
-and `update_heartbeat` return False, even if that process uses the same worker name.
+and reads the environment at each call. A TaskLockManager recognises the locks that it
+has acquired by their tokens. After another process has taken a lock over,
+`release_lock` and `update_heartbeat` return False, even if the other process uses the
+same worker name.
 """
 
 import os
@@ -22,6 +23,7 @@ from swarm.locks.table import NAMESPACE, LockTable
 from swarm.settings import DEFAULT_LOCK_TTL
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
+from swarm.stores.file.syscalls import file_name
 
 DEFAULT_TTL = DEFAULT_LOCK_TTL
 
@@ -40,7 +42,8 @@ __all__ = [
 class LockInfo:
     """A lock, as its record says.
 
-    `ttl` is None for a lock that never expires. `token` is None if the record has none.
+    `ttl` is None for a lock that never expires. `token` is None if the record has no
+    token.
     """
 
     worker_id: str
@@ -129,7 +132,7 @@ class TaskLockManager:
         return _info(lock) if lock else None
 
     def is_expired(self, lock: LockInfo) -> bool:
-        """Return whether a lock with these fields has expired by now."""
+        """Return whether a lock with the given fields has expired."""
         record = Lock(
             task_id=lock.task_id,
             worker=lock.worker_id,
@@ -153,9 +156,9 @@ class TaskLockManager:
         """Return a context manager that holds the task while its block runs.
 
         The context manager sends heartbeats and releases the lock at the end. `on_lost`
-        is called once if the lease is lost: by the heartbeat thread, by `check()`, or
-        at the end of the block. Entering the block raises LockHeld if another worker
-        still holds the task after `wait` seconds.
+        is called once if the lease is lost: by another thread, by `check()`, or at the
+        end of the block. Entering the block raises LockHeld if another worker still
+        holds the task after `wait` seconds.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
@@ -176,7 +179,8 @@ class TaskLockManager:
         return os.path.join(settings.state_dir()[0], NAMESPACE)
 
     def _get_lock_path(self, task_id: str) -> str:
-        return os.path.join(self._get_locks_dir(), check_name(task_id, "task_id") + ".lock")
+        name = file_name(check_name(task_id, "task_id"))
+        return os.path.join(self._get_locks_dir(), f"{name}.lock")
 
     def _get_ttl(self) -> int:
         return settings.lock_ttl()

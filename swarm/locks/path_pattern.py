@@ -3,10 +3,10 @@
 In a pattern, `**` matches any number of directories, `*` any characters within a name,
 and `?` one character of a name. Every other character matches itself, even a bracket,
 since brackets are common in file names. A pattern names the paths that it matches and
-everything below them: `src/api` and `src/api/**` are the same.
+everything below these paths. So `src/api` and `src/api/**` name the same files.
 
 A path starts at the root of its project, so that agents in different checkouts mean the
-same file. A path in another checkout starts at the root of that checkout. A path
+same file. A path in another checkout starts at the root of the other checkout. A path
 outside of every checkout is absolute.
 """
 
@@ -35,7 +35,9 @@ def project_root(start: str) -> str:
 
 
 def in_project(path: str, root: str, directory: str) -> str:
-    """Return a path or pattern, relative to `directory`, from the project's root."""
+    """Take a path or pattern that is relative to `directory`, and return it relative to
+    the project's root.
+    """
     whole = os.path.normpath(os.path.join(directory, path)).replace("//", "/")
     root = os.path.normpath(root)
     if whole == root:
@@ -47,9 +49,10 @@ def in_project(path: str, root: str, directory: str) -> str:
 def names_of(path: str, root: str, directory: str) -> list[str]:
     """Return every path that names a file, from the roots of projects.
 
-    The file has the path as written and the path that symlinks lead to. Return each
-    path from `root`, and from the root of every project around `root`: a worker of such
-    a project may have reserved the file from there.
+    A file has the path that the user wrote, and the path after its symlinks are
+    resolved. Return each path relative to `root`, and relative to the root of every
+    project that contains `root`, because a worker of an outer project may have reserved
+    the file.
     """
     path = os.path.join(directory, os.path.expanduser(path))
     real = os.path.realpath(path)
@@ -68,7 +71,7 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
     Raise BadInput for an invalid pattern.
     """
     if not text.strip():
-        raise BadInput("a pattern is empty. Name a file, or several, such as 'src/api/**'.")
+        raise BadInput("a pattern is empty. Name one or more files, such as 'src/api/**'.")
     if "\0" in text:
         raise BadInput("a pattern contains a NUL character. No path can contain a NUL character.")
     opening, closing = text.find("{"), text.rfind("}")
@@ -90,9 +93,8 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
         raise BadInput(f"the pattern {text[:80]!a} is not valid UTF-8.") from None
     if size > MAX_NAME_BYTES:
         raise BadInput(
-            f"the pattern {text[:60]!r}… is too long. Reserve a directory above, or use * for "
-            f"a "
-            f"part of it."
+            f"the pattern {text[:60]!r}… is too long. Reserve a directory above this path, or "
+            "use * for a part of the path."
         )
     return pattern
 
@@ -100,7 +102,7 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
 def _real(text: str, root: str, directory: str) -> str:
     """Return a pattern from the project's root with its symlinks resolved.
 
-    Otherwise one file would have two names.
+    With unresolved symlinks, one file would have two names.
     """
     names = os.path.join(directory, text).split("/")
     plain = next((at for at, name in enumerate(names) if "*" in name or "?" in name), len(names))
@@ -123,12 +125,17 @@ def _projects_around(directory: str) -> Iterator[str]:
 
 
 def lock_name(pattern: str) -> str:
-    """Return the name of a pattern's record. `pattern_of` is the inverse function."""
+    """Return the name under which a store has the reservation of a path pattern.
+
+    `pattern_of` is the inverse function.
+    """
     return check_name(_as_name(pattern), "pattern")
 
 
 def pattern_of(name: str) -> str:
-    """Return the pattern of a record's name. A name without escapes is the pattern."""
+    """Return the pattern that belongs to the name of a record. A name without escapes
+    is the pattern itself.
+    """
     from urllib.parse import unquote
 
     return unquote(name)
@@ -137,7 +144,7 @@ def pattern_of(name: str) -> str:
 def overlap(one: str, other: str) -> bool:
     """Return whether there can be a file that both patterns name.
 
-    Either argument may be a plain path, since a path is a pattern too.
+    Each argument may be a plain path, because a path is a pattern too.
     """
     if one.startswith("/") != other.startswith("/"):
         return False  # one pattern is in the project, the other is outside
@@ -150,9 +157,10 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _parts(pattern: str) -> tuple[str, ...]:
-    """Split a pattern at its slashes, and append `**`: it covers everything below.
+    """Split a pattern at its slashes, and append `**`, because a pattern covers
+    everything below its path.
 
-    The names of an absolute path begin with an empty name.
+    For an absolute path, the first part is an empty string.
     """
     return (*pattern.split("/"), _ANY_DEPTH)
 
@@ -164,10 +172,11 @@ def _same_character(one: str, other: str) -> bool:
 def _meet(
     one: Sequence[str], other: Sequence[str], gap: str, same: Callable[[str, str], bool]
 ) -> bool:
-    """Return whether two sequences can be equal. A `gap` matches any elements.
+    """Return whether two sequences can be equal. A `gap` in a sequence matches any
+    number of elements.
 
-    `reached` holds each index N such that the first N elements of `other` can equal the
-    elements of `one` so far.
+    During the loop, `reached` holds each number N such that the first N elements of
+    `other` can equal the elements of `one` that were read.
     """
     reached = _past_gaps({0}, other, gap)
     for element in one:
@@ -187,7 +196,7 @@ def _meet(
 
 
 def _past_gaps(reached: set[int], other: Sequence[str], gap: str) -> set[int]:
-    """Add the indexes after gaps, since a gap may match no element."""
+    """Add the indexes behind gaps, because a gap may match no element at all."""
     found = set(reached)
     for start in reached:
         end = start
@@ -198,7 +207,9 @@ def _past_gaps(reached: set[int], other: Sequence[str], gap: str) -> set[int]:
 
 
 def _as_name(pattern: str) -> str:
-    """Return the pattern with characters that a name forbids escaped as in a URL."""
+    """Return the pattern as a valid name: characters that a name forbids are escaped as
+    in a URL.
+    """
     name = "".join(
         each
         if each.isprintable() and each not in "%/\\"

@@ -1,12 +1,14 @@
-"""The format of a lock's record. `expiry` decides whether the lock still counts.
+"""The format of the record of a lock. The module `expiry` decides whether a lock still
+counts.
 
 A record carries two sets of names (`worker` and `worker_id`, `ttl` and `expires_at`),
-so that programs written for either set can read the record. swarm reads a record that
-has only one of the sets, and records that users wrote or edited.
+so that programs written for one of the sets can read the record. swarm reads a record
+that has only one of the sets, and records that users wrote or edited.
 
 The field `holder` names the process that the lock is bound to, if any. The field also
 has a *stamp*: the reading of a clock that does not jump, with copies of the worker, the
-heartbeat and the ttl. A user who edits the record leaves the copies as they were.
+heartbeat and the ttl. A user who edits the record leaves the copies as they were. A
+`must_stop` in it says why the holder gets no further heartbeat.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ _set = object.__setattr__
 
 
 class Lock:
-    """A lock, as its record says. Its fields cannot be assigned to.
+    """A lock, as its record says. The fields of a Lock cannot be changed.
 
     `ttl` is None and `expires_at` is "" for a lock that never expires. `token` is None
-    if the record has no token. `holder` holds the process that the lock is bound to, if
-    any, and the stamp.
+    if the record has no token. `holder` has the stamp and, for a bound lock, the
+    identity of its process.
     """
 
     __slots__ = (
@@ -86,7 +88,7 @@ class Lock:
         )
 
     def replace(self, **changes: Any) -> Lock:
-        """Return a copy of the lock with other values for the fields named."""
+        """Return a copy of the lock with other values for the given fields."""
         return Lock(
             **{name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"} | changes
         )
@@ -113,8 +115,13 @@ class Lock:
         """Whether the lock also ends with a process, not only with its lease."""
         return "pid" in self.holder
 
+    @property
+    def must_stop(self) -> str:
+        """Why the holder must stop, such as "cancelled"; "" if it may go on."""
+        return _text(self.holder.get("must_stop"))
+
     def belongs_to(self, worker: str, token: int | None) -> bool:
-        """Return whether the record names this worker and this very token.
+        """Return whether the record names this worker and exactly this token.
 
         The lock may have expired.
         """
@@ -146,7 +153,8 @@ def decode(data: bytes, task_id: str) -> Lock | None:
 
 
 def from_fields(record: object, task_id: str) -> Lock | None:
-    """Return the lock with these fields, as `Lock.fields` names them.
+    """Return the lock that has the given fields, under the names that `Lock.fields`
+    uses.
 
     Return None if the fields are invalid.
     """
@@ -173,8 +181,8 @@ def from_fields(record: object, task_id: str) -> Lock | None:
 def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
     """Return the worker's name.
 
-    If `worker` and `worker_id` differ, a user has edited one of them. Return the field
-    that differs from the stamp's copy of the worker.
+    If `worker` and `worker_id` differ, a user has edited one of the two fields. In this
+    case, return the field that differs from the copy of the worker in the stamp.
     """
     worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
     return worker if worker and worker != holder.get("worker") else worker_id or worker
@@ -183,7 +191,7 @@ def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
 def _is_plain(value: object) -> bool:
     """Return whether the value is a string, a finite number or null.
 
-    swarm writes no other values into `holder`.
+    swarm writes only strings, finite numbers and null into `holder`.
     """
     return (
         value is None

@@ -26,8 +26,8 @@ HELD = "held"
 class ReservationRecord:
     """A reservation. `task` is "" and `token` None if it was not made for a task.
 
-    `request` is a random string that a request keeps from ASKING to HELD. So the
-    records of two requests always differ.
+    `request` is a random string that a request keeps in both phases, ASKING and HELD.
+    So the records of two requests always differ.
     """
 
     pattern: str
@@ -42,7 +42,7 @@ class ReservationRecord:
         return self.lease.worker
 
     def refreshed(self, clock: Clock) -> Self:
-        """Return the same reservation with a lease that begins now."""
+        """Return a copy of the reservation with a lease that begins now."""
         return replace(self, lease=refreshed(self.lease, clock))
 
     def encode(self) -> bytes:
@@ -61,9 +61,9 @@ class ReservationRecord:
 class Terms:
     """The terms on which a worker wants a pattern.
 
-    Either `task` and `token` name the worker's claim, and the reservation ends with
-    that claim. Or the reservation has a lease of `ttl` seconds. Such a reservation also
-    ends with `process`, the identity of a process, unless `process` is empty.
+    If `task` and `token` name a claim of the worker, the reservation ends with this
+    claim. A reservation without a claim has a lease of `ttl` seconds. It also ends with
+    the process whose identity is `process`, unless `process` is empty.
     """
 
     pattern: str
@@ -74,9 +74,10 @@ class Terms:
     process: Mapping[str, object] | None = None
 
     def record(self, phase: str, request: str, clock: Clock, since: str = "") -> ReservationRecord:
-        """Return a record on these terms with a lease that begins now.
+        """Return the record of a reservation on these terms, with a lease that begins
+        now.
 
-        `since`: when the worker first reserved the pattern.
+        `since` is the time at which the worker first reserved the pattern.
         """
         lease = new_lock(self.pattern, self.worker, self.ttl, None, clock, self.process)
         if since:

@@ -7,26 +7,27 @@ No two workers hold patterns that have a file in common. To reserve, a worker
 3. replaces its record, if unchanged, by a record which says that the worker holds the
    pattern.
 
-Of two workers that ask at once, the worker that writes later sees the record of the
-other worker. At least one of the two gives way. A worker that holds a pattern never
-gives way to a worker that asks.
+Of two workers that ask at the same time, the worker that writes later sees the record
+of the other worker. At least one of the two workers gives way. A worker that holds a
+pattern never gives way to a worker that asks.
 
-A record that does not count any more is removed before it is ignored. So a worker that
-was suspended between the steps 1 and 3 finds its record gone and starts again.
+A worker that finds a record that does not count any more removes the record. So a
+worker that was suspended between the steps 1 and 3 finds its record gone and starts
+again.
 
 A reservation for a task lasts as long as the claim of that task. The reservation ends
 without any further call when the task is done, released or taken over. A reservation
 without a task has a lease of its own, and ends with its agent at the latest.
 
-Reservations bind workers that ask: `swarm hook` asks before each edit. Reservations
-cannot stop a program that writes without asking.
+Reservations bind only workers that ask. `swarm hook` asks before each edit.
+Reservations cannot stop a program that writes without asking.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVarTuple
 
@@ -38,6 +39,7 @@ from swarm.locks.reservation_record import ASKING, HELD, ReservationRecord, Term
 from swarm.locks.table import LockTable
 from swarm.stores.busy import retry_while_busy
 from swarm.stores.contract import Store
+from swarm.terminal.text import foreign_name
 
 Args = TypeVarTuple("Args")
 
@@ -52,8 +54,8 @@ _BUSY_TIMEOUT = 10.0  # seconds to wait while another process changes the same r
 class Reservation:
     """A pattern and the worker that holds it.
 
-    `task_id` is "" and `token` None for a reservation with a lease of its own. Only
-    such a reservation has an `expires_at`.
+    `task_id` is "" and `token` None for a reservation with a lease of its own. Only a
+    reservation with a lease of its own has an `expires_at`.
     """
 
     pattern: str
@@ -71,7 +73,7 @@ class Reservation:
 class _Entry:
     """The bytes under one key, as they were read.
 
-    Bytes that form a valid record are a `_Valid`.
+    If the bytes form a valid record, the entry is a `_Valid`.
     """
 
     key: str
@@ -111,7 +113,7 @@ class Reservations:
         """Reserve a pattern for as long as the worker holds the task.
 
         Raise LockHeld if another worker holds an overlapping pattern. Raise LockLost if
-        the worker does not hold the task with this token.
+        the worker does not hold the task with the given token.
         """
         lock = self._task_lock(worker, task_id, token)
         return self._reserve(Terms(pattern, worker, task=task_id, token=lock.token))
@@ -123,13 +125,13 @@ class Reservations:
 
         A second call for the same pattern starts the lease again.
 
-        `process` is the identity of a process: the reservation ends with the process.
-        Raise LockHeld if another worker holds an overlapping pattern.
+        `process` is the identity of a process. When this process ends, the reservation
+        ends too. Raise LockHeld if another worker holds an overlapping pattern.
         """
         return self._reserve(Terms(pattern, worker, ttl=ttl, process=process))
 
     def refresh(self, worker: str) -> None:
-        """Start every lease of the worker's own reservations again."""
+        """Start the leases of all reservations of the worker again."""
         for entry in self._held():
             if entry.worker == worker and entry.record.lease.ttl is not None:
                 # A changed record was refreshed by another call, or has ended.
@@ -145,8 +147,9 @@ class Reservations:
         alive = list(self._alive(lambda each: pattern in (None, each)))
         own = [entry for entry in alive if entry.worker == worker]
         if pattern is not None and not own:
-            holder = f"it is reserved by {alive[0].worker}" if alive else "it is not reserved"
-            raise NotYours(pattern, f"{pattern} is not reserved by {worker}: {holder}.")
+            whose = f"it is reserved by {foreign_name(alive[0].worker)}" if alive else "it is free"
+            text = f"{foreign_name(pattern)} is not reserved by {foreign_name(worker)}: {whose}."
+            raise NotYours(pattern, text)
         for entry in own:
             self._withdraw(entry.record)
         return [_reservation(entry.record) for entry in own]
@@ -157,12 +160,19 @@ class Reservations:
             (_reservation(entry.record) for entry in self._held()), key=lambda each: each.pattern
         )
 
-    def held_by_others(self, path: str, worker: str) -> Reservation | None:
-        """Return another worker's reservation that overlaps with a path or pattern."""
-        for entry in self._held(lambda pattern: overlap(pattern, path)):
-            if entry.worker != worker:
-                return _reservation(entry.record)
-        return None
+    def held_by_others(self, paths: Collection[str], worker: str) -> Reservation | None:
+        """Return another worker's reservation that overlaps with one of the paths or
+        patterns.
+        """
+
+        def wanted(pattern: str) -> bool:
+            return any(overlap(pattern, path) for path in paths)
+
+        return next(self._of_others(worker, wanted), None)
+
+    def any_of_others(self, worker: str) -> bool:
+        """Return whether another worker has a reservation."""
+        return next(self._of_others(worker), None) is not None
 
     # Reserving ------------------------------------------------------------------------
 
@@ -174,14 +184,15 @@ class Reservations:
                 return _reservation(held)
             time.sleep(_RETRY_INTERVAL)
         raise StoreError(
-            f"the record of {terms.pattern} keeps changing. Look at it with: swarm reserve --list"
+            f"the record of {terms.pattern} keeps changing. To see the reservations, run: "
+            "swarm reserve --list"
         )
 
     def _find_own(self, terms: Terms) -> _Valid | None:
-        """Return the worker's record of this very pattern.
+        """Return the worker's record of exactly this pattern.
 
-        Return None if the pattern has no record. Raise LockHeld if the record is
-        another worker's.
+        Return None if the pattern has no record. Raise LockHeld if the record belongs
+        to another worker.
         """
         entry = self._read_counting(_key(terms.pattern))
         if entry is None:
@@ -191,9 +202,9 @@ class Reservations:
         return entry
 
     def _ask(self, terms: Terms) -> _Valid | None:
-        """Write that the worker asks for the pattern.
+        """Write a record which says that the worker asks for the pattern.
 
-        Return None if another process wrote first.
+        Return None if another process wrote a record first.
         """
         record = terms.record(ASKING, os.urandom(8).hex(), self._clock)
         entry = _Valid(_key(terms.pattern), record.encode(), is_over=False, record=record)
@@ -204,7 +215,8 @@ class Reservations:
             raise
 
     def _hold(self, own: _Valid, terms: Terms) -> ReservationRecord | None:
-        """Write that the worker holds the pattern on these terms.
+        """Write a record which says that the worker holds the pattern on the given
+        terms.
 
         Return None if the worker's record has changed or was removed. Raise LockHeld if
         another worker's pattern overlaps.
@@ -226,7 +238,7 @@ class Reservations:
         """Raise LockHeld if another worker's pattern overlaps.
 
         Of two workers that ask at the same time, the worker whose pattern sorts last
-        gives way at once. The other worker waits until that has happened.
+        gives way at once. The other worker waits until the first worker has given way.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):
@@ -249,11 +261,18 @@ class Reservations:
 
     # Records --------------------------------------------------------------------------
 
+    def _of_others(
+        self, worker: str, wanted: Callable[[str], bool] = lambda pattern: True
+    ) -> Iterator[Reservation]:
+        return (
+            _reservation(entry.record) for entry in self._held(wanted) if entry.worker != worker
+        )
+
     def _held(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
         return (entry for entry in self._alive(wanted) if entry.record.phase == HELD)
 
     def _alive(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
-        """Iterate over the records of the wanted patterns that are valid and count."""
+        """Iterate over the records that are valid and count, for the wanted patterns."""
         for key in self._store.keys(NAMESPACE):
             if wanted(_pattern(key)):
                 entry = self._read(key)
@@ -282,8 +301,8 @@ class Reservations:
         )
 
     def _has_task(self, record: ReservationRecord) -> bool:
-        """Return whether the worker still holds the task that it reserved the pattern
-        for.
+        """Return whether the worker still holds the task for which it reserved the
+        pattern.
 
         Return True for a reservation without a task.
         """
@@ -295,7 +314,7 @@ class Reservations:
         return self._retry_while_busy(self._store.replace, entry.key, entry.data, record.encode())
 
     def _withdraw(self, record: ReservationRecord) -> None:
-        """Remove the record of a request, in either phase.
+        """Remove the record of a request, in both phases of the request.
 
         Ignore errors of the store.
         """
@@ -317,12 +336,21 @@ class Reservations:
         status = self._tasks.status(task_id)
         lock = status.lock
         if lock is None or not status.is_held_by(worker, lock.token if token is None else token):
-            holder = f"{status.holder} holds it" if lock and status.is_held else "it is free"
+            is_held = lock and status.is_held
+            whose = f"{foreign_name(status.holder)} holds it" if is_held else "it is free"
             raise LockLost(
                 task_id,
-                f"{worker} does not hold the task {task_id}: {holder}. Stop working on the task.",
+                f"{foreign_name(worker)} does not hold the task {foreign_name(task_id)}: {whose}. "
+                f"Stop working on the task.",
             )
         return lock
+
+
+def refusal(path: str, pattern: str, worker: str, task: str) -> str:
+    """Return that a path is reserved, and by which worker, without a full stop."""
+    holder = foreign_name(worker) if worker else "an unknown worker"
+    about = f", who works on {foreign_name(task)}" if task else ""
+    return f"{foreign_name(path)} is reserved (as {foreign_name(pattern)}) by {holder}{about}"
 
 
 def _key(pattern: str) -> str:
@@ -345,12 +373,9 @@ def _reservation(record: ReservationRecord) -> Reservation:
 
 
 def _held_error(wanted: str, entry: _Entry) -> LockHeld:
-    worker = entry.worker or "an unknown worker"
-    task = (
-        f", who works on {entry.record.task}"
-        if isinstance(entry, _Valid) and entry.record.task
-        else ""
+    task = entry.record.task if isinstance(entry, _Valid) else ""
+    text = (
+        f"{refusal(wanted, entry.pattern, entry.worker, task)}. "
+        f"Do not change it: work on other files."
     )
-    also = "" if wanted == entry.pattern else f" (as {entry.pattern})"
-    text = f"{wanted} is reserved{also} by {worker}{task}. Do not change it: work on other files."
     return LockHeld(entry.pattern, entry.worker, text)

@@ -1,12 +1,12 @@
 """Acquire, refresh and release locks on any store.
 
-This module decides which worker may do what with a lock.  `locks.manager`, the commands
-and the queue use it.
+The rules in this module decide which worker may acquire, refresh or release a lock.
+`locks.manager`, the commands and the queue use this module.
 
 A task never has two holders: a lock is created only if the task has no lock, and an
-expired lock is replaced only if its record is still the record that was judged.  Tokens
-grow: a token is taken after the lock to be replaced was read, and compared again after
-a new lock was created.
+expired lock is replaced only if its record has not changed since it was judged. Tokens
+grow: a worker takes a token after it read the old lock, and compares the token again
+after it created a new lock.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from swarm.locks.expiry import FREE, LockStatus, judge, new_lock, refreshed
 from swarm.locks.record import Lock, decode
 from swarm.stores.busy import retry_while_busy
 from swarm.system import process
+from swarm.terminal.text import foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Args = TypeVarTuple("Args")
 
 NAMESPACE = "locks"
+MAX_TOKEN = 9 * 10**15  # every store counts as far, and so does a program with floats
 _BUSY_TIMEOUT = 10.0  # seconds to wait for another process's change of the same record
 _POLL_INTERVAL = 0.5  # seconds; no event announces the end of a holder's process
 _MAX_ATTEMPTS = 100
@@ -53,18 +55,27 @@ class LockTable:
         bound: bool = False,
         group: int = 0,
         wait: float = 0.0,
+        above: int = 0,
+        before_write: Callable[[Lock], object] | None = None,
     ) -> Lock:
-        """Acquire the lock. Raise LockHeld if it is not free within `wait` seconds.
+        """Acquire the lock. Raise LockHeld if the lock is not free within `wait`
+        seconds.
 
         A `bound` lock is free as soon as this process and all processes of `group` have
-        ended.
+        ended.  `above` is the last token of the task that the caller knows: the store may
+        have lost its counter.  `before_write` is called with each lock that may be written
+        from then on: a caller that is interrupted before it learns the result can release
+        that lock.
         """
+
+        def attempt() -> Lock | None:
+            who = self._identity(group) if bound else None
+            return self._try_to_acquire(task, worker, ttl, who, above, before_write or _ignore)
+
         deadline = self.clock.steady() + wait if wait else 0.0
         while True:
             try:
-                return self._acquire_now(
-                    task, worker, ttl, self._identity(group) if bound else None
-                )
+                return self._acquire_now(task, attempt)
             except LockHeld:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
@@ -76,13 +87,16 @@ class LockTable:
     ) -> Lock:
         """Release the lock, and return the lock as it was.
 
-        Raise NotYours if it is not held by this worker.
+        Raise NotYours if it is not held by this worker, or if it is bound to a living
+        process of another family (see `locks.binding`).
 
-        `known` is the lock as this process wrote it last.  If the store still has
-        exactly that record, the lock is not read.
+        `known` is the lock as this process wrote it last. If the store still has
+        exactly this record, `release` need not read the lock.
         """
         while True:
             data, lock = self._own(task, worker, token, NotYours, known)
+            if not known and lock.is_bound:
+                self._check_family(task, data, lock)
             if self._retried(self.store.remove, self._key(task), data):
                 return lock
             known = None
@@ -96,43 +110,66 @@ class LockTable:
         group: int = 0,
         known: Lock | None = None,
     ) -> Lock:
-        """Start the lease again, and return the new lock. Raise LockLost if it is lost.
+        """Start the lease again, and return the new lock. Raise LockLost if the lock is
+        lost.
 
-        `group` is a process group that works for the holder from now on.
+        `group` is the process group that works for the holder from now on.
         """
         while True:
             data, lock = self._own(task, worker, token, LockLost, known)
+            if lock.must_stop:
+                raise LockLost(task, f"{task} was {lock.must_stop}. Stop working on the task.")
             changed = refreshed(lock, self.clock, group)
             if self._retried(self.store.replace, self._key(task), data, changed.encode()):
                 return changed
             known = None
+
+    def ask_to_stop(self, task: str, worker: str, token: int, why: str) -> None:
+        """Refuse all further heartbeats of this holder.
+
+        The holder keeps the lock until it releases the lock, or until its lease ends.
+        Do nothing if the worker does not hold the lock with this token.
+        """
+        while True:
+            data = self.store.read(self._key(task))
+            lock = None if data is None else decode(data, task)
+            if data is None or lock is None or not lock.belongs_to(worker, token):
+                return
+            if lock.must_stop:
+                return
+            changed = lock.replace(holder={**lock.holder, "must_stop": why})
+            if self._retried(self.store.replace, self._key(task), data, changed.encode()):
+                return
 
     def break_lock(self, task: str, seen: tuple[str, int | None] | None = None) -> Lock | None:
         """Free the task, even if another worker holds it.
 
         Return the lock that was broken.
 
-        Return None for an unreadable lock.  `seen` is the worker and the token of the
-        lock to break; "" and None for an unreadable lock.  Raise NotYours if the lock
-        is not as `seen` says: it was acquired later.
+        Return None for an unreadable lock. `seen` is the worker and the token of the
+        lock to break; "" and None for an unreadable lock. Raise NotYours if the lock
+        differs from `seen`, because it was acquired later.
         """
         while True:
             data = self.store.read(self._key(task))
             if data is None:
-                raise NotYours(task, f"there is no lock for {task}.")
+                raise NotYours(task, f"there is no lock for {foreign_name(task)}.")
             lock = decode(data, task)
             now = (lock.worker, lock.token) if lock else ("", None)
             if seen not in (None, now):
-                held = f"held by {now[0]} with token {now[1]}" if lock else "unreadable"
-                text = f"the lock for {task} has changed: it is {held} now. Check it again."
-                raise NotYours(task, text)
+                holder = f"held by {foreign_name(now[0])} with token {now[1]}"
+                raise NotYours(
+                    task,
+                    f"the lock for {foreign_name(task)} has changed: it is "
+                    f"{holder if lock else 'unreadable'} now. Check it again.",
+                )
             if self._retried(self.store.remove, self._key(task), data):
                 return lock
 
     def status(self, task: str) -> LockStatus:
-        """Return the lock and whether it counts.
+        """Read a lock, and return it with the verdict whether it counts.
 
-        Raise StoreError if it cannot be read.
+        Raise StoreError if the lock cannot be read.
         """
         data = self.store.read(self._key(task))
         return LockStatus(FREE) if data is None else self._judged(task, data)
@@ -146,13 +183,13 @@ class LockTable:
         if self._timer is None:
             from swarm.system.timer import Timer
 
-            self._timer = Timer()
+            self._timer = Timer(self.clock.steady)
         return self._timer
 
     def await_change(self, task: str, timeout: float) -> None:
         """Wait until the lock may be free or has changed, or until the timeout.
 
-        Return at once if there is no lock.  The method may return early.
+        Return at once if there is no lock. `await_change` may return before a change.
         """
         data = self.store.read(self._key(task))
         if data is None:
@@ -164,21 +201,28 @@ class LockTable:
             timeout = min(timeout, _POLL_INTERVAL)
         self.store.watch(self._key(task), data, timeout)
 
-    def _acquire_now(
-        self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None
-    ) -> Lock:
+    def _acquire_now(self, task: str, attempt: Callable[[], Lock | None]) -> Lock:
         for _ in range(_MAX_ATTEMPTS):
-            lock = self._try_to_acquire(task, worker, ttl, who)
+            lock = attempt()
             if lock:
                 return lock
         raise StoreError(
-            f"the lock for {task} changes all the time. Find the program that writes it."
+            f"the lock for {foreign_name(task)} changes all the time. "
+            f"Find the program that writes it."
         )
 
     def _try_to_acquire(
-        self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None
+        self,
+        task: str,
+        worker: str,
+        ttl: float | None,
+        who: dict[str, object] | None,
+        above: int,
+        before_write: Callable[[Lock], object],
     ) -> Lock | None:
-        """Return the lock, None if the record changed after it was judged."""
+        """Try once to acquire the lock. Return None if the record changed after it was
+        judged.
+        """
         key = self._key(task)
         data = self.store.read(key)
         holder = ""
@@ -187,14 +231,29 @@ class LockTable:
             if status.is_held:
                 raise _held(task, status)
             holder = status.holder
-        lock = new_lock(task, worker, ttl, self.store.next_token(key), self.clock, who)
+            above = max(above, (status.lock and status.lock.token) or 0)
+        lock = new_lock(task, worker, ttl, self._next_token(key, above), self.clock, who)
+        before_write(lock)
         try:
-            return self._settle_token(lock) if self._write(task, data, holder, lock) else None
+            if not self._write(task, data, holder, lock):
+                return None
+            return self._settle_token(lock, before_write)
         except LockHeld:
             raise
         except BaseException:  # the caller will not learn that it has the lock
             self._undo(lock)
             raise
+
+    def _next_token(self, key: str, above: int) -> int:
+        """Return the next token, larger than `above` even if the store lost its counter.
+
+        A larger number than any store can count to was written by a user and is ignored.
+        """
+        token = self.store.next_token(key)
+        if token <= above <= MAX_TOKEN:
+            self.store.advance_tokens(NAMESPACE, above)
+            token = self.store.next_token(key)
+        return token
 
     def _write(self, task: str, judged: bytes | None, holder: str, lock: Lock) -> bool:
         if judged is None:
@@ -202,10 +261,11 @@ class LockTable:
         try:
             return self.store.replace(self._key(task), judged, lock.encode())
         except Busy:
-            text = f"Lock already exists for {task}: another worker is taking it over now."
+            name = foreign_name(task)
+            text = f"Lock already exists for {name}: another worker is taking it over now."
             raise LockHeld(task, holder, text) from None
 
-    def _settle_token(self, lock: Lock) -> Lock:
+    def _settle_token(self, lock: Lock, before_write: Callable[[Lock], object]) -> Lock:
         """Take a later token if others may have taken a token before the lock was
         written.
         """
@@ -213,13 +273,15 @@ class LockTable:
         if self.store.token_bound(key) == lock.token:
             return lock
         settled = lock.replace(token=self.store.next_token(key))
+        before_write(settled)
         try:
             if self._retried(self.store.replace, key, lock.encode(), settled.encode()):
                 return settled
         except BaseException:
             self._undo(settled)
             raise
-        text = f"Lock already exists for {lock.task_id}: it was removed by hand and taken again."
+        name = foreign_name(lock.task_id)
+        text = f"Lock already exists for {name}: it was removed by hand and taken again."
         raise LockHeld(lock.task_id, "", text)
 
     def _undo(self, lock: Lock) -> None:
@@ -239,27 +301,46 @@ class LockTable:
         error: type[NotYours | LockLost],
         known: Lock | None,
     ) -> tuple[bytes, Lock]:
-        """Return the record and its lock.
+        """Return the record of a lock, and the lock in it.
 
-        Raise `error` if the lock is not this worker's.
+        Raise `error` if this worker does not hold the lock.
         """
         if known:
             return known.encode(), known
         data = self.store.read(self._key(task))
         lock = None if data is None else decode(data, task)
-        if data is None:
-            reason = f"there is no lock for {task}."
-        elif lock is None:
-            reason = f"the lock for {task} is unreadable, so it is not known to be {worker}'s."
-        elif lock.worker != worker:
-            reason = f"the lock for {task} is not yours: {lock.worker} holds it, not {worker}."
-        elif lock.task_id != task:
-            reason = f"the lock for {task} is not yours: its file names the task {lock.task_id}."
-        elif token is not None and token != lock.token:
-            reason = f"the lock for {task} is not yours: it has token {lock.token}, not {token}."
-        else:
+        if (
+            data is not None
+            and lock is not None
+            and (lock.worker, lock.task_id) == (worker, task)
+            and token in (None, lock.token)
+        ):
             return data, lock
+        name, who = foreign_name(task), foreign_name(worker)
+        if data is None:
+            reason = f"there is no lock for {name}."
+        elif lock is None:
+            reason = f"the lock for {name} is unreadable, so it is not known to be {who}'s."
+        elif lock.worker != worker:
+            holder = foreign_name(lock.worker)
+            reason = f"the lock for {name} is not yours: {holder} holds it, not {who}."
+        elif lock.task_id != task:
+            other = foreign_name(lock.task_id)
+            reason = f"the lock for {name} is not yours: its file names the task {other}."
+        else:
+            reason = f"the lock for {name} is not yours: it has token {lock.token}, not {token}."
         raise error(task, f"{reason} Stop working on the task." if error is LockLost else reason)
+
+    def _check_family(self, task: str, data: bytes, lock: Lock) -> None:
+        """Raise NotYours if a living process of another family holds the lock."""
+        from swarm.locks.binding import is_foreign, why_foreign
+
+        if is_foreign(lock) and self._judged(task, data).is_held:
+            raise NotYours(
+                task,
+                f"the lock for {foreign_name(task)} was not released: {why_foreign(lock)}. "
+                f"To free it by force: swarm lock break {quoted(task)} --yes",
+            )
 
     def _judged(self, task: str, data: bytes) -> LockStatus:
         return judge(decode(data, task), self.clock, lambda: self.store.age(self._key(task)))
@@ -279,13 +360,18 @@ class LockTable:
         return f"{NAMESPACE}/{task}"
 
 
+def _ignore(lock: Lock) -> None:
+    pass
+
+
 def _held(task: str, status: LockStatus) -> LockHeld:
-    lock = status.lock
+    lock, name = status.lock, foreign_name(task)
     if lock is None:
-        text = f"Lock already exists for {task}: it is unreadable, and may be half-written."
+        text = f"Lock already exists for {name}: it is unreadable, and may be half-written."
         return LockHeld(task, "", text)
-    expires = lock.expires_at or "its lease ends"
+    expires = foreign_name(lock.expires_at) if lock.expires_at else "its lease ends"
     until = "and never expires" if status.seconds_left is None else f"until {expires}"
-    since = lock.acquired_at or "an unknown time"
-    text = f"Lock already exists for {task}: held by {lock.worker} since {since} {until}."
+    since = foreign_name(lock.acquired_at) if lock.acquired_at else "an unknown time"
+    holder = foreign_name(lock.worker)
+    text = f"Lock already exists for {name}: held by {holder} since {since} {until}."
     return LockHeld(task, lock.worker, text)

@@ -1,4 +1,4 @@
-"""One sprint at a time in a project. Defined in `swarm.sprint.mutex`."""
+"""The public names of the sprint mutex, from `swarm.sprint.mutex`."""
 
 from swarm.sprint.mutex import (
     LOCK_FILE_NAME,

@@ -1,7 +1,8 @@
 """The results and questions of the sprint mutex.
 
-A result is the `return` mapping of the workflow. Under a Chinese locale, a question is
-the Chinese text of the workflow. Under other locales, a question is in English.
+A result is the mapping that the workflow document calls `return`. A question is in
+Chinese under a Chinese locale, with the text of the workflow document. Under other
+locales, a question is in English.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def answer(
 
 
 def failure(mode: str, error: str, detail: str = "", *, exists: bool = False) -> Answer:
-    """Return the mapping for an operation that failed."""
+    """Return the result for an operation that failed."""
     return answer(
         "failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error]
     )
@@ -123,7 +124,8 @@ def named(sprint: Sprint | None) -> str:
 def _fit(text: str) -> str:
     """Make a string from the lock file safe to show.
 
-    The result cannot add a line, nor push the question off the screen.
+    The result has no line break, and is short enough to leave the question on the
+    screen.
     """
     return shown(shorten(text, _MAX_SHOWN))
 

@@ -1,12 +1,14 @@
 """One sprint at a time in a project: the mutex `.sprint-running`.
 
 `concurrency_control` is the workflow of that name: it takes the inputs of the workflow
-and returns the mapping of the workflow. `SprintMutex` does the same as an object. If
-several sprints start at once, one of them gets the lock.
+document and returns the mapping that the document describes. `SprintMutex` offers the
+steps of the workflow as methods. If several sprints start at once, one of them gets the
+lock.
 
-`zombie` decides when a lock is a zombie. A zombie is overwritten with `force`, or if
-`ask` returns True. swarm overwrites only the file that it has judged: if the file
-changes while a user thinks about the question, swarm judges the new file.
+The module `zombie` decides when a lock is a zombie, that is, when its sprint has ended.
+A zombie is overwritten with `force`, or if `ask` returns True. swarm overwrites only
+the lock file that it has judged. If the file changes before the user answers, swarm
+judges the new file.
 
 This module prints nothing. Every result is a mapping with a status. Input that breaks a
 rule raises BadInput.
@@ -18,12 +20,12 @@ import errno
 import os
 
 from swarm.errors import BadInput, StoreError
+from swarm.sprint.inputs import checked_name, checked_pid, checked_root, checked_text
 from swarm.sprint.messages import answer, failure, info, named, question, running, warnings_of
 from swarm.sprint.record import LOCK_VERSION, Sprint, decode, new_sprint
 from swarm.sprint.zombie import INVALID_FORMAT, ZOMBIE_THRESHOLD_HOURS, Verdict, judge
 from swarm.stores.busy import retry_while_busy
 from swarm.stores.file.single_record import RenameFailed, SingleRecord
-from swarm.system import process
 from swarm.system.clock import Clock
 
 TYPE_CHECKING = False
@@ -49,16 +51,15 @@ LOCK_FILE_NAME = ".sprint-running"
 USER_CONFIRM_TIMEOUT_SECONDS = 30  # for `ask`
 WRITE_TIMEOUT_SECONDS = 10  # for one change of the lock file, with all waiting
 _INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid", "ask")
-_MAX_TEXT = 1000  # characters of a session or an epic
-_MAX_NAME = 200  # bytes of the lock file's name
 _MAX_TRIES = 100
 
 
 def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: Any) -> Answer:
     """Run the workflow with its `inputs` by name, and return its `return` mapping.
 
-    Three inputs are not in the workflow. `yes` answers every question with yes. `pid` is
-    the sprint's process, by default the calling process. `ask` is as in `SprintMutex`.
+    Three inputs are not in the workflow document. `yes` answers every question with
+    yes. `pid` is the sprint's process, by default the calling process. `ask` is the
+    same function as in `SprintMutex`.
     """
     try:
         if mode not in ("acquire", "release", "check"):
@@ -80,7 +81,7 @@ def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: 
 
 
 class _Failed(Exception):
-    """An operation failed: an error of the workflow, and the system's reason."""
+    """An operation of the sprint mutex failed, for a reason that the system gave."""
 
     def __init__(self, error: str, detail: str = "") -> None:
         super().__init__(error)
@@ -103,8 +104,8 @@ class SprintMutex:
         clock: Clock | None = None,
         ask: Ask | None = None,
     ) -> None:
-        self.project_root = _checked_root(project_root)
-        self.path = f"{self.project_root}/{_checked_name(lock_file_name)}"
+        self.project_root = checked_root(project_root)
+        self.path = f"{self.project_root}/{checked_name(lock_file_name)}"
         self._record = SingleRecord(self.path)
         self._clock = clock or Clock()
         self._ask = ask or _say_no
@@ -119,16 +120,17 @@ class SprintMutex:
         yes: bool = False,
         pid: int | None = None,
     ) -> Answer:
-        """Acquire the lock for a session: `acquired`, `blocked` or `failure`.
+        """Acquire the lock for a session. The status is `acquired`, `blocked` or
+        `failure`.
 
         The lock is bound to `pid`, by default this process. `yes` answers every
-        question.
+        question with yes.
         """
         session_id, epic_spec = (
-            _checked_text(session_id, "session_id"),
-            _checked_text(epic_spec, "epic_spec"),
+            checked_text(session_id, "session_id"),
+            checked_text(epic_spec, "epic_spec"),
         )
-        pid = os.getpid() if pid is None else _checked_pid(pid)
+        pid = os.getpid() if pid is None else checked_pid(pid)
         if not isinstance(force, bool) or not isinstance(yes, bool):
             raise BadInput("force and yes must be true or false")
         return self._run(
@@ -136,7 +138,8 @@ class SprintMutex:
         )
 
     def release(self, session_id: str | None = None) -> Answer:
-        """Remove the lock, whichever session has it: `released` or `failure`.
+        """Remove the lock, whichever session has it. The status is `released` or
+        `failure`.
 
         The status is `released` even if there is no lock.
         """
@@ -145,9 +148,10 @@ class SprintMutex:
         return self._run("release", self._release, session_id)
 
     def check(self) -> Answer:
-        """Judge the lock: `clean`, `blocked`, `zombie-detected` or `failure`.
+        """Judge the lock. The status is `clean`, `blocked`, `zombie-detected` or
+        `failure`.
 
-        Nothing is changed.
+        A check changes nothing.
         """
         return self._run("check", self._check)
 
@@ -243,7 +247,9 @@ class SprintMutex:
     def _write(
         self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args
     ) -> Sprint | None:
-        """Write a lock, and read it back. Return None if another sprint was faster."""
+        """Write the lock file, and read it back. Return None if another sprint wrote
+        the file first.
+        """
         mine = b""
         try:
             sprint = new()
@@ -267,10 +273,12 @@ class SprintMutex:
 
     def _new(self, pid: int, session_id: str, epic_spec: str) -> Sprint:
         # the process may have ended during the question
-        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)
+        return new_sprint(checked_pid(pid), session_id, epic_spec, self._clock)
 
     def _undo(self, mine: bytes) -> bool:
-        """Remove the lock if its content is `mine`: this object may have written it."""
+        """Remove the lock file if its content is `mine`: this object may have written
+        the file.
+        """
         try:
             return self._retried(self._record.remove, mine)
         except (OSError, StoreError):
@@ -314,7 +322,9 @@ class SprintMutex:
         )
 
     def _doubts(self, data: bytes, session_id: str | None) -> list[str]:
-        """Return warnings about a lock that is released in any case."""
+        """Return warnings about a lock. The lock is released even if there are
+        warnings.
+        """
         try:
             sprint = decode(data)
         except StoreError:
@@ -341,7 +351,9 @@ class SprintMutex:
             ) from error
 
     def _reason(self, error: Exception) -> str:
-        """Return the system's reason and what to do. Name the file if it is not the lock."""
+        """Return the reason that the system gave, and what to do. Name the file unless
+        it is the lock file.
+        """
         if not isinstance(error, OSError):
             return str(error)
         if error.errno == errno.ELOOP:
@@ -368,50 +380,3 @@ def _remove_file(path: str) -> None:
             os.unlink(path)
     except OSError:
         pass
-
-
-def _checked_root(root: object) -> str:
-    """Return the absolute path of a project, "" if the system cannot resolve the path."""
-    path = os.fspath(root) if isinstance(root, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise BadInput("project_root must be the path of a directory")
-    try:
-        return path and os.path.realpath(path)
-    except (OSError, ValueError):
-        return ""  # the working directory is gone, or no file can have this name
-
-
-def _checked_name(name: object) -> str:
-    if (
-        not isinstance(name, str)
-        or not name.isprintable()
-        or "/" in name
-        or name in ("", ".", "..")
-    ):
-        raise BadInput("lock_file_name must be the plain name of a file")
-    if len(name.encode(errors="replace")) > _MAX_NAME:
-        raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
-    if name.endswith((".tmp", ".work")):
-        raise BadInput(
-            "lock_file_name must not end in .tmp or .work: while swarm changes the lock, files "
-            "beside the lock have such names"
-        )
-    return name
-
-
-def _checked_text(text: object, name: str) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise BadInput(f"{name} required for acquire mode")
-    if len(text) > _MAX_TEXT:
-        raise BadInput(f"{name} may have at most {_MAX_TEXT} characters")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise BadInput(f"{name} must be valid UTF-8")
-    return text
-
-
-def _checked_pid(pid: object) -> int:
-    if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 2**31:
-        raise BadInput("pid must be the number of a running process")
-    if process.probe({"pid": pid}, "", "") != process.ALIVE:
-        raise BadInput(f"pid must be the number of a running process, but {pid} is not running")
-    return pid

@@ -1,10 +1,11 @@
-"""The format of a sprint's lock file. `zombie` decides whether the sprint is running.
+"""The format of a sprint's lock file. The module `zombie` decides whether the sprint is
+running.
 
 The file is YAML with five keys that any program may write: `pid`, `session_id`,
-`started_at`, `epic_spec` and `lock_version`. swarm adds more about the process than its
-pid. swarm also adds a stamp: the reading of a clock that does not jump, with a copy of
-`started_at`. A file without these additions is valid. `lock_id` makes every file
-different.
+`started_at`, `epic_spec` and `lock_version`. swarm adds more facts about the process
+than its pid. swarm also adds a stamp: the reading of a clock that does not jump, with a
+copy of `started_at`. A lock file without the additions of swarm is valid. `lock_id` is
+random, so that no two lock files are equal.
 """
 
 from __future__ import annotations

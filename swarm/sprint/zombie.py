@@ -1,4 +1,4 @@
-"""When a sprint lock is a zombie.
+"""Decide whether a sprint lock is a zombie: a lock whose sprint does not run any more.
 
 A lock is a zombie if its process has ended, if its process cannot be looked up, or if
 the sprint began more than ZOMBIE_THRESHOLD_HOURS ago. An invalid lock file is a zombie
@@ -19,7 +19,8 @@ class Verdict:
     """Whether a sprint lock is a zombie, and why.
 
     `pid_alive` is None if the process belongs to another host or pid namespace.
-    `age_hours` is None if the lock file is invalid. `warning` is "" if there is none.
+    `age_hours` is None if the lock file is invalid. `warning` is "" if there is no
+    warning.
     """
 
     __slots__ = ("age_hours", "pid_alive", "warning", "why")
@@ -77,7 +78,8 @@ def _age(sprint: Sprint, clock: Clock) -> float:
     """Return the seconds since the sprint began.
 
     Use the clock that does not jump, if the lock file has a reading of that clock and
-    `started_at` has not been edited. Else use the wall clock.
+    `started_at` has not been edited. Without such a reading, or after an edit, use the
+    wall clock.
     """
     started_at, _, at = sprint.stamp.partition(" ")
     if started_at == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():

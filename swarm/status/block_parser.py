@@ -1,6 +1,6 @@
 """Parse a block of the status log into rows, and summarise the rows of a block.
 
-The result does not depend on the lines before the block.
+The rows of a block do not depend on the lines before the block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Rows:
     """The rows parsed from a block of status-log lines, in the order of the lines.
 
     `informational` has the indexes of the rows that change no task. `records` and
-    `damaged` count lines; a record without a known state or a task has no row.
+    `damaged` count lines. A record without a task, or with an unknown state, has no
+    row.
     """
 
     __slots__ = ("damaged", "informational", "records", "rows")
@@ -79,7 +80,7 @@ class BlockSummary(FrozenRecord):
 
 
 def parse_block(block: bytes) -> Rows:
-    """Return the rows of a block, which ends with a newline."""
+    """Return the rows of a block. The block must end with a newline."""
     if len(block) > _FAST_PATH_BYTES:
         try:
             return _parse_fast(block.decode())
@@ -89,9 +90,9 @@ def parse_block(block: bytes) -> Rows:
 
 
 def parse_lines(block: bytes) -> Rows:
-    """Return the rows of a block, each line parsed as JSON.
+    """Parse each line of a block as JSON, and return the rows.
 
-    The fast path must return the same rows.
+    The fast path in `plain_records` must return the same rows.
     """
     found = Rows([])
     for line in block.split(b"\n"):
@@ -155,8 +156,8 @@ def _last_of_workers(rows: list[Row]) -> list[Row]:
 
 
 def _text(value: object) -> str:
-    """Return a string that can be saved: lone surrogates, which JSON can contain,
-    cannot be written.
+    """Return a string that can be written as UTF-8: replace lone surrogates, which JSON
+    can contain.
     """
     if not isinstance(value, str):
         return ""

@@ -1,6 +1,7 @@
 """The status log for Python programs:
 
-`StatusBroadcaster` writes records of one worker, and reads all records.
+`StatusBroadcaster` writes the records of one worker, and reads the records of all
+workers.
 
 Without a store, each call uses the state directory that the environment names.
 """
@@ -23,7 +24,8 @@ __all__ = ["BroadcastState", "StatusBroadcaster"]
 class BroadcastState(StrEnum):
     """The six states of a record.
 
-    Other facts go into `meta`. Each member equals its string.
+    All other facts go into the field `meta` of a record. Each member equals its name as
+    a string.
     """
 
     START = "START"
@@ -55,7 +57,7 @@ class StatusBroadcaster:
     ) -> dict[str, Any]:
         """Append a record and return the record.
 
-        Raise BadInput (a ValueError) before anything is written.
+        Raise BadInput (a ValueError) for invalid input, before anything is written.
         """
         _check_state(state)
         if not isinstance(message, str):
@@ -105,7 +107,8 @@ class StatusBroadcaster:
         return [record for _, record in self._log().query(check_name(task_id, "task_id"))]
 
     def read(self, cursor: str = "") -> tuple[list[dict[str, Any]], str]:
-        """Return some records after the cursor, and the cursor after the last of them.
+        """Return records after the cursor, and the cursor after the last returned
+        record.
 
         The cursor "" is the beginning of the log.
         """
@@ -120,8 +123,8 @@ class StatusBroadcaster:
         state: BroadcastState | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield records as they come: records after the cursor `since`, else only new
-        records. End after `timeout` seconds without a record.
+        """Yield records as they come: the records after the cursor `since`. Without
+        `since`, yield only new records. End after `timeout` seconds without a record.
         """
         if task_id is not None:
             check_name(task_id, "task_id")

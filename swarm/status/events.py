@@ -1,5 +1,4 @@
-"""Status records about events: which records only inform, and the record of a broken
-lock.
+"""Informational status records, and the status record of a broken lock.
 
 An informational record says something about a task without changing its state:
 
@@ -8,7 +7,8 @@ An informational record says something about a task without changing its state:
     SKIP with `refused`                        the queue refused to end a claim
     SKIP with `lost`                           a worker lost its lock, and stopped
 
-WAIT, HELP and ERROR that an agent printed do change the state: the board shows them.
+If an agent prints WAIT, HELP or ERROR, the state of its task changes, and the board
+shows it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,26 @@ def from_agent(token: int | None = None) -> dict[str, Any]:
 
 
 def held_by(holder: str) -> dict[str, Any]:
-    """Return the `meta` of the SKIP of a worker that found a task held by another."""
+    """Return the `meta` of the SKIP record that a worker writes if another worker holds
+    the task.
+    """
     return {"held_by": holder}
 
 
 def refused(op: str, token: int | None, current_token: int) -> dict[str, Any]:
-    """Return the `meta` of the SKIP for an end of a claim that the queue refused."""
+    """Return the `meta` of the SKIP record for a worker whose claim the queue refused
+    to end.
+    """
     return {"refused": op, "token": token, "current_token": current_token}
 
 
 def lost(**facts: Any) -> dict[str, Any]:
-    """Return the `meta` of the SKIP of a worker that lost its lock."""
+    """Return the `meta` of the SKIP record that a worker writes after it lost its lock."""
     return {"lost": True, **facts}
 
 
 def is_from_agent(record: Mapping[str, Any]) -> bool:
-    """Return whether a record has a line that an agent printed or reported."""
+    """Return whether a record repeats a line that an agent printed or reported."""
     meta = record.get("meta")
     return isinstance(meta, dict) and meta.get("from") == "output"
 
@@ -68,10 +72,13 @@ def log_break(
     """Log that `who` broke the lock of a task, so that its holder and all readers of
     the log see it.
 
-    `worker` and `token` belong to the holder. They are "" and None if the lock was
-    unreadable.
+    `worker` and `token` are the worker and the token of the holder. For an unreadable
+    lock, `worker` is "" and `token` is None.
     """
     was = {"worker": worker, "token": token} if worker else {}
     text = f"lock broken by {who}" + (f"; it was held by {worker}" if worker else "")
-    meta = {"event": "lock-broken", "by": who, "user": settings.user(), **was}
+    from swarm.system.family import this_process
+
+    about = {"event": "lock-broken", "by": who, "user": settings.user(), **was}
+    meta = {**about, "process": this_process()}
     StatusLog(store).append("ERROR", who, task, text, meta)

@@ -1,9 +1,9 @@
 """The status log: how a record is written and read, on any store.
 
-A record has both names of its fields: `type` and `state`, `reason` and `message`. A
-reader accepts records with one of the two names, `worker_id` for `worker`, unknown
-keys, and lines of other programs. A reader skips and counts each line that is not a
-JSON object.
+A record has two of its fields under two names each: `type` and `state`, `reason` and
+`message`. A reader accepts records with only one of the two names, `worker_id` in place
+of `worker`, and unknown keys. A reader skips and counts each line that is not a JSON
+object.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ _QUOTED = {state: f'"{state}"' for state in STATES}
 # Characters of a name that readers take in; names that swarm writes are shorter.
 NAME_LIMIT = 800
 _MAX_CACHED_NAMES = 1000
+MAX_TAIL = 64 << 20  # bytes of the records that `tail` returns
 
 
 class StatusLog:
     """Writes and reads the log of one store.
 
-    `damaged` counts the lines that reading has skipped.
+    `damaged` counts the lines that reading has skipped. `cut`: `tail` left out records.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.damaged = 0
+        self.cut = False
         self._names: dict[str, str] = {}  # valid names, as JSON
 
     def append(
@@ -50,7 +52,7 @@ class StatusLog:
     ) -> bytes:
         """Append a record.
 
-        Return its line. Raise BadInput before anything is written.
+        Return the line of the record. Raise BadInput before anything is written.
         """
         return self._write(state, worker, task, reason, meta)[0]
 
@@ -64,8 +66,8 @@ class StatusLog:
     ) -> tuple[bytes, dict[str, Any]]:
         """Append a record.
 
-        Return its line, and the record as readers get it. Raise BadInput before
-        anything is written.
+        Return the line of the record, and the record in the form that readers get.
+        Raise BadInput before anything is written.
         """
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
@@ -105,19 +107,22 @@ class StatusLog:
         if len(line) > MAX_RECORD_BYTES:
             raise BadInput(
                 f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. "
-                f"Put "
-                f"the text in a file."
+                f"Put the text in a file, and give the file's path."
             )
         self.store.append(LOG, line)
         return line, now
 
     def tail(self, count: int) -> list[bytes]:
-        """Return the lines of the last `count` records."""
+        """Return the lines of the last `count` records.
+
+        Return fewer if these have more than `MAX_TAIL` bytes. Then `cut` is true.
+        """
         asked = count
         while True:
-            lines, _ = self.store.tail(LOG, asked)
+            lines, _ = self.store.tail(LOG, asked, MAX_TAIL)
             self.damaged = 0
             good = [line for line in lines if self._parse(line) is not None]
+            self.cut = len(good) < count and sum(map(len, lines)) >= MAX_TAIL
             if len(good) >= count or len(lines) < asked:
                 return good[max(0, len(good) - count) :]
             asked *= 2
@@ -129,8 +134,8 @@ class StatusLog:
     def read(
         self, cursor: str = "", *, one: bool = False
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
-        """Return some records after the cursor, each as line and parsed, and the cursor
-        after the last of them. If there is no record, return the same cursor.
+        """Return records after the cursor, each as a line and as a dict, and the cursor
+        after the last returned record. If there is no record, return the same cursor.
         """
         while True:
             lines, after = self.store.read_log(LOG, cursor, 0 if one else 1 << 20)
@@ -140,7 +145,7 @@ class StatusLog:
             cursor = after
 
     def lines_of(self, task: str) -> Iterator[bytes]:
-        """Yield every line that may be about a task, in order."""
+        """Yield, in order, every line of the log that may be about a task."""
         return self.store.search(LOG, *search_texts(task))
 
     def query(self, task: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -158,10 +163,10 @@ class StatusLog:
         silence: float | None = None,
         away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
-        """Yield records as they come, each with the cursor after it: records after
-        `since`, else only new records. End after `silence` seconds without a record.
-        While the server is unreachable, call `away` and go on; without `away`, raise
-        Unreachable.
+        """Yield records as they come, each with the cursor after the record. Begin
+        after the cursor `since`, or without `since` with the next new record. End after
+        `silence` seconds without a record. While the server is unreachable, call `away`
+        and go on; without `away`, raise Unreachable.
         """
         cursor = self.end() if since is None else since
         while True:
@@ -199,8 +204,8 @@ class StatusLog:
 
 
 def search_texts(task: str) -> tuple[bytes, bytes]:
-    """Return strings of which every record of a task contains one: the task's name, or
-    an escape that the name may be written with.
+    """Return strings such that every record of a task contains at least one of them:
+    the forms in which JSON may write the task's name.
     """
     return json_codec.dumps(task).encode(), b"\\u"
 

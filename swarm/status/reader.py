@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from swarm.stores.contract import Store
+    from swarm.stores.log_fold import Position
 
 
 class StatusReader(LogFold[StatusSummary]):
-    """The state of the status log, as far as the log was read."""
+    """The summary of the status log, up to the last line that was read."""
 
     SNAPSHOT_EVERY = 200  # lines
 
@@ -29,30 +30,30 @@ class StatusReader(LogFold[StatusSummary]):
 
     def read(self, progress: Callable[[int], object] = lambda count: None) -> None:
         collecting = gc.isenabled()
-        gc.disable()  # reading makes many objects and no cycles
         try:
+            gc.disable()  # reading makes many objects and no cycles
             super().read(progress)
         finally:
             if collecting:
                 gc.enable()
 
-    def _apply_new(self) -> Iterator[int]:
-        yield from self._apply_blocks()
-        yield from super()._apply_new()
+    def _apply_new(self, at: Position[StatusSummary]) -> Iterator[int]:
+        yield from self._apply_blocks(at)
+        yield from super()._apply_new(at)
 
-    def _apply(self, lines: Sequence[bytes]) -> None:
-        self.state.apply_block(b"\n".join([*lines, b""]))
+    def _apply(self, state: StatusSummary, lines: Sequence[bytes]) -> None:
+        state.apply_block(b"\n".join([*lines, b""]))
 
-    def _apply_blocks(self) -> Iterator[int]:
+    def _apply_blocks(self, at: Position[StatusSummary]) -> Iterator[int]:
         """Apply whole blocks if the store offers them.
 
-        Yield the number of lines in each.
+        Yield the number of lines in each block.
         """
-        for block, after in self._store.blocks(LOG, self.cursor) or ():
-            if not self._store.continues(self.cursor, after):
-                self._restart()
+        for block, after in self._store.blocks(LOG, at.cursor) or ():
+            if not self._store.continues(at.cursor, after):
+                self._restart(at)
                 return
-            before = self.state.records + self.state.damaged
-            self.state.apply_block(block)
-            self.cursor = after
-            yield self.state.records + self.state.damaged - before
+            before = at.state.records + at.state.damaged
+            at.state.apply_block(block)
+            at.move(after, len(block), len(block) - 1 - block.rfind(b"\n", 0, -1))
+            yield at.state.records + at.state.damaged - before

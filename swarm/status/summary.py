@@ -5,10 +5,10 @@
     ERROR            something went wrong, until a START, DONE or SKIP
     DONE, SKIP       the task is not open any more
 
-Informational records (`status.events`) do not change the state. The state is bounded,
-whatever the log contains: it has the latest `LIMIT` open tasks of each kind, the latest
-`LIMIT` workers, and the beginning of each text. `dropped` counts the open tasks that
-did not fit. Invalid lines of other programs are counted and skipped.
+Informational records (`status.events`) do not change the state. The size of the state
+is limited: it has the latest `LIMIT` open tasks of each kind, the latest `LIMIT`
+workers, and the beginning of each text. `dropped` is the number of open tasks that were
+left out. Invalid lines of other programs are counted and skipped.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class LastMessage(FrozenRecord):
 
 
 class StatusSummary:
-    """The open tasks: `started`, `waiting` for a user, and `errors`; the oldest record
-    comes first.
+    """The open tasks by kind: `started`, `waiting` for a user, and `errors`. The task
+    with the oldest record comes first.
 
     `workers` has the latest record of each worker. `records` and `damaged` count lines,
     `states` counts records by state.
@@ -74,7 +74,7 @@ class StatusSummary:
         return bool(parsed.rows)
 
     def apply_block(self, block: bytes) -> None:
-        """Apply whole lines, in a fraction of the time that single lines take."""
+        """Apply a block of whole lines, which is much faster than line by line."""
         parsed = parse_block(block)
         if self._has_room(len(parsed.rows)):
             self._apply_summary(summarise(parsed))
@@ -82,7 +82,9 @@ class StatusSummary:
             self._apply_rows(parsed)
 
     def latest(self, task: str) -> LastMessage | None:
-        """Return the record that counts for a task, None if the task is not open."""
+        """Return the latest record of an open task. Return None for a task that is not
+        open.
+        """
         return self.waiting.get(task) or self.errors.get(task) or self.started.get(task)
 
     # Snapshots ------------------------------------------------------------------------
@@ -90,7 +92,7 @@ class StatusSummary:
     def dump(self) -> Any:
         """Return the state column by column.
 
-        Columns load several times faster than single tasks.
+        Columns load several times faster than one task at a time.
         """
         tables = (self.started, self.waiting, self.errors, self.workers)
         names = LastMessage.field_names()
@@ -120,8 +122,8 @@ class StatusSummary:
     # Applying -------------------------------------------------------------------------
 
     def _has_room(self, rows: int) -> bool:
-        """Return whether `rows` more rows fit without dropping a task: then only each
-        task's last row counts.
+        """Return whether `rows` more rows fit without dropping a task. If they fit,
+        only the last row of each task counts.
         """
         return max(len(self.started), len(self.waiting), len(self.errors)) + rows <= LIMIT
 
@@ -141,7 +143,7 @@ class StatusSummary:
             self._by_state[message.state][message.task_id] = message
 
     def _apply_rows(self, parsed: Rows) -> None:
-        """Apply rows one after the other."""
+        """Apply the rows of a block one after the other."""
         self.records += parsed.records
         self.damaged += parsed.damaged
         for index, row in enumerate(parsed.rows):

@@ -44,7 +44,7 @@ class TestRefusing:
 
     def test_fractions_are_for_hold_alone(self, store: Store) -> None:
         manager = TaskLockManager("w", store=store)
-        with pytest.raises(BadInput, match="only hold"):
+        with pytest.raises(BadInput, match="whole seconds only"):
             manager.acquire_lock("t", ttl=1.5)
         assert manager.hold("t", ttl=1.5).ttl == 1.5
         with pytest.raises(BadInput, match=r"^wait is -1"):
@@ -85,6 +85,23 @@ class TestTokens:
         assert TaskLockManager("w", store=store).acquire_lock("t")
         assert manager.release_lock("t")
         manager.hold("never acquired")
+
+    def test_a_manager_changes_a_lock_of_its_own_without_reading_it(self, store: Store) -> None:
+        """The record is as the manager wrote it last."""
+        manager = TaskLockManager("w", store=store)
+        manager.acquire_lock("t")
+        read: list[str] = []
+        store.read = read.append  # type: ignore[assignment]
+        try:
+            assert manager.update_heartbeat("t") and manager.update_heartbeat("t")
+            assert manager.release_lock("t")
+        finally:
+            del store.read
+        assert read == []
+
+    def test_a_manager_uses_the_table_of_its_store_again(self, store: Store) -> None:
+        manager = TaskLockManager("w", store=store)
+        assert manager._table() is manager._table()
 
 
 class TestHolding:

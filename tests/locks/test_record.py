@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from typing import Any
 
 import pytest
@@ -110,6 +111,12 @@ class TestWriting:
     def test_a_copy_with_another_field_is_encoded_again(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock)
         assert b'"token": 7' in lock.encode() and b'"token": 8' in lock.replace(token=8).encode()
+
+    def test_a_lock_can_be_sent_to_another_process(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock)
+        before = lock.encode()
+        copy = pickle.loads(pickle.dumps(lock))
+        assert copy.encode() == before and copy.token == 7 and copy.holder == lock.holder
 
 
 class TestReading:
@@ -302,6 +309,22 @@ class TestJudging:
         assert left(read(ttl=60), clock) is None
 
 
+class TestBelonging:
+    def test_a_lock_is_held_by_one_worker_with_one_token(self, clock: HandClock) -> None:
+        status = judge(new_lock("t", "w", 60, 7, clock), clock, lambda: 0.0)
+        assert status.is_held_by("w", 7)
+        assert not status.is_held_by("v", 7) and not status.is_held_by("w", 8)
+
+    def test_an_expired_lock_is_held_by_no_worker(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock)
+        clock.pass_time(61)
+        assert not judge(lock, clock, lambda: 0.0).is_held_by("w", 7)
+
+    def test_an_unreadable_lock_is_held_by_no_known_worker(self, clock: HandClock) -> None:
+        status = judge(None, clock, lambda: 0.0)
+        assert status.is_held and not status.is_held_by("w", 7)
+
+
 class TestHolder:
     @pytest.fixture
     def dead(self, clock: HandClock) -> Lock:
@@ -317,6 +340,7 @@ class TestHolder:
         assert holder_gone(dead, clock)
         status = judge(dead, clock, lambda: 0.0)
         assert (status.is_held, status.reason, status.seconds_left) == (False, "holder gone", None)
+        assert status.lock is dead
 
     def test_a_lock_of_a_living_process_is_not_over(self, clock: HandClock) -> None:
         assert not holder_gone(new_lock("t", "w", 60, 1, clock, process.identity()), clock)

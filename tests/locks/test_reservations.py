@@ -55,9 +55,9 @@ class TestReserving:
         clock.pass_time(50)
         paths.reserve("src", "a", 60)
         clock.pass_time(50)
-        assert paths.held_by_others("src/x", "b")
+        assert paths.held_by_others(["src/x"], "b")
         clock.pass_time(11)
-        assert paths.held_by_others("src/x", "b") is None
+        assert paths.held_by_others(["src/x"], "b") is None
 
     def test_a_reservation_that_ran_out_cannot_come_back_once_another_worker_has_the_files(
         self, store: Store, clock: HandClock
@@ -75,9 +75,9 @@ class TestReserving:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         paths = Reservations(store)
         paths.reserve("src", "a", 60, process.identity(child.pid))
-        assert paths.held_by_others("src/x", "b")
+        assert paths.held_by_others(["src/x"], "b")
         child.communicate()
-        assert paths.held_by_others("src/x", "b") is None
+        assert paths.held_by_others(["src/x"], "b") is None
 
     def test_only_its_worker_releases_a_reservation(self, store: Store) -> None:
         paths = Reservations(store)
@@ -175,9 +175,9 @@ class TestForATask:
         for _ in range(5):
             clock.pass_time(50)
             LockTable(store).heartbeat("t", "a", claim.token)
-        assert paths.held_by_others("src/x", "b")
+        assert paths.held_by_others(["src/x"], "b")
         clock.pass_time(61)
-        assert paths.held_by_others("src/x", "b") is None
+        assert paths.held_by_others(["src/x"], "b") is None
 
     def test_a_takeover_of_the_task_ends_its_reservations(
         self, store: Store, queue: TaskQueue, clock: HandClock
@@ -342,7 +342,7 @@ class TestRaces:
 
         def check(pattern: str, worker: str) -> None:
             owner.reserve("src", "owner", 60)
-            assert owner.held_by_others("src/x", "owner") is None, (
+            assert owner.held_by_others(["src/x"], "owner") is None, (
                 "nor is the owner kept from its files meanwhile"
             )
             Reservations._check_others(other, pattern, worker)

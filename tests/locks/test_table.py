@@ -14,8 +14,10 @@ import pytest
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
 from swarm.locks import table
+from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.stores.memory import MemoryStore
+from swarm.system import family
 from tests.conftest import HandClock
 
 KEY = "locks/t"
@@ -46,7 +48,10 @@ class Meddled(MemoryStore):
 
     def write(self, **fields: Any) -> None:
         """Write a lock as a person would."""
-        self._records[KEY] = json.dumps({"task_id": "t", **fields}).encode()
+        self.write_bytes(json.dumps({"task_id": "t", **fields}).encode())
+
+    def write_bytes(self, data: bytes) -> None:
+        assert self._swap(KEY, super().read(KEY), data)
 
     def read(self, key: str) -> bytes | None:
         self._act("read")
@@ -69,7 +74,7 @@ class Meddled(MemoryStore):
         return self.record_age
 
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
-        assert key == KEY and data == self._records.get(KEY)
+        assert key == KEY and data == super().read(KEY)
         self.watched.append(timeout)
         self.manual_clock.pass_time(timeout)
         self._act("watch")
@@ -196,7 +201,7 @@ class TestAcquire:
         shared.before("replace", lambda: shared.write(worker="alice"))
         with pytest.raises(LockHeld) as held:
             locks.acquire("t", "bob", 60)
-        assert "removed by hand" in str(held.value)
+        assert "for t: it was removed by hand" in str(held.value)
         assert (held.value.task_id, held.value.holder) == ("t", "")
         found = locks.status("t")
         assert found.lock is not None and found.lock.worker == "alice"
@@ -542,6 +547,112 @@ class TestBreakingASeenLock:
         with pytest.raises(NotYours, match="no lock for t") as refused:
             locks.break_lock("t", ("alice", 1))
         assert refused.value.task_id == "t"
+
+
+class TestAskToStop:
+    def test_the_holder_keeps_its_lock_and_sends_no_more_heartbeats(self, locks: LockTable) -> None:
+        lock = locks.acquire("t", "w", 60)
+        assert lock.token is not None
+        locks.ask_to_stop("t", "w", lock.token, "cancelled")
+        locks.ask_to_stop("t", "w", lock.token, "asked again")
+        with pytest.raises(LockLost, match=r"t was cancelled\. Stop working") as caught:
+            locks.heartbeat("t", "w", lock.token)
+        assert caught.value.task_id == "t"
+        assert locks.status("t").is_held_by("w", lock.token)
+        assert locks.release("t", "w", lock.token).must_stop == "cancelled"
+
+    def test_a_heartbeat_meanwhile_does_not_undo_it(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
+        lock = locks.acquire("t", "w", 60)
+        shared.before("replace", lambda: locks.heartbeat("t", "w"))
+        locks.ask_to_stop("t", "w", lock.token or 0, "cancelled")
+        with pytest.raises(LockLost):
+            locks.heartbeat("t", "w")
+
+    def test_a_lock_without_task_id_belongs_to_the_task_of_its_key(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
+        shared.write_bytes(b'{"worker": "w", "token": 7, "ttl": 60}')
+        locks.ask_to_stop("t", "w", 7, "cancelled")
+        with pytest.raises(LockLost, match="t was cancelled"):
+            locks.heartbeat("t", "w", 7)
+
+    @pytest.mark.parametrize(("worker", "more"), [("v", 0), ("w", 1)])
+    def test_another_claim_is_left_alone(self, locks: LockTable, worker: str, more: int) -> None:
+        lock = locks.acquire("t", "w", 60)
+        locks.ask_to_stop("t", worker, (lock.token or 0) + more, "cancelled")
+        assert locks.release("t", "w").must_stop == ""
+
+    def test_a_lock_that_is_gone_or_unreadable_is_left_alone(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
+        locks.ask_to_stop("t", "w", 1, "cancelled")
+        assert not locks.status("t").exists
+        shared.write_bytes(b"\0")
+        locks.ask_to_stop("t", "w", 1, "cancelled")
+        assert shared.read(KEY) == b"\0"
+
+
+class TestForeign:
+    @pytest.fixture(autouse=True)
+    def foreign(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(family, "may_speak_for", lambda holder: False)
+
+    def test_a_lock_of_another_family_is_not_released_while_it_counts(
+        self, locks: LockTable, clock: HandClock
+    ) -> None:
+        locks.acquire("t", "w", 60, bound=True)
+        expected = f"t was not released: process {os.getpid()} .*swarm lock break t --yes"
+        with pytest.raises(NotYours, match=expected) as caught:
+            locks.release("t", "w")
+        assert caught.value.task_id == "t" and locks.status("t").is_held
+        clock.pass_time(61)
+        assert locks.release("t", "w").worker == "w"
+
+    def test_the_process_that_wrote_the_lock_may_release_it(self, locks: LockTable) -> None:
+        lock = locks.acquire("t", "w", 60, bound=True)
+        assert locks.release("t", "w", known=lock) is lock
+
+    def test_a_lock_of_no_process_is_released_by_name(self, locks: LockTable) -> None:
+        locks.acquire("t", "w", 60)
+        assert locks.release("t", "w").worker == "w"
+
+
+def test_a_token_is_larger_than_any_that_the_caller_knows(locks: LockTable) -> None:
+    seen: list[Lock] = []
+    assert locks.acquire("t", "w", 60, above=50, before_write=seen.append).token == 51
+    assert [one.token for one in seen] == [51]
+    assert locks.acquire("u", "w", 60, above=51).token == 52
+    ignored = locks.acquire("v", "w", 60, above=10**30)  # a user wrote it
+    assert (ignored.token or 0) < 100
+    largest = locks.acquire("x", "w", 60, above=table.MAX_TOKEN)
+    assert largest.token == table.MAX_TOKEN + 1
+
+
+def test_a_caller_learns_of_a_lock_before_it_is_written(locks: LockTable, shared: Meddled) -> None:
+    seen: list[Lock] = []
+    shared.before("create", lambda: seen[0])
+    lock = locks.acquire("t", "w", 60, before_write=seen.append)
+    assert [one.encode() for one in seen] == [lock.encode()]
+
+
+def test_a_caller_learns_of_a_corrected_token_before_it_is_written(
+    locks: LockTable, shared: Meddled
+) -> None:
+    seen: list[Lock] = []
+    shared.before("create", lambda: shared.next_token(KEY))
+    shared.before("replace", lambda: seen[1])
+    lock = locks.acquire("t", "w", 60, before_write=seen.append)
+    assert [one.token for one in seen] == [1, 3] and lock.token == 3
+
+
+def test_the_first_token_after_an_unreadable_lock_is_the_next_one(
+    locks: LockTable, shared: Meddled
+) -> None:
+    shared.write_bytes(b"\0")
+    shared.record_age = 1e6
+    assert locks.acquire("t", "w", 60).token == 1
 
 
 def test_every_lock_is_listed(locks: LockTable) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from swarm.errors import BadInput
+from swarm.errors import BadInput, Unreachable
 from swarm.status import log as status_log
 from swarm.status.log import STATES, StatusLog, parse_record
 from swarm.stores.contract import Store
@@ -131,10 +131,7 @@ class TestWriting:
         assert len(status.append("DONE", "w", "t", meta={"x": "y" * (1000 - rest)})) == 1000
         with pytest.raises(
             BadInput,
-            match=(
-                r"^the record has 1001 bytes, at most 1000 are allowed\. Put the text in a "
-                r"file\.$"
-            ),
+            match=r"^the record has 1001 bytes, at most 1000 are allowed\. Put the text in a file",
         ):
             status.append("DONE", "w", "t", meta={"x": "y" * (1001 - rest)})
         assert len(status.tail(10)) == 2
@@ -164,6 +161,16 @@ class TestReading:
             tasks(damaged.tail(count)) == [f"t{number}" for number in range(3)][max(0, 3 - count) :]
         )
 
+    def test_tail_leaves_out_records_that_are_too_large_together_and_says_so(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = StatusLog(store)
+        lines = [log.append("WAIT", "w", "t", "x" * 1000) for _ in range(10)]
+        assert (log.tail(10), log.cut) == (lines, False)
+        monkeypatch.setattr(status_log, "MAX_TAIL", 5000)
+        assert (log.tail(10), log.cut) == (lines[-3:], True)
+        assert (log.tail(2), log.cut) == (lines[-2:], False)
+
     def test_each_tail_counts_the_damage_it_saw_anew(self, damaged: StatusLog) -> None:
         for _ in range(2):
             damaged.tail(100)
@@ -177,9 +184,9 @@ class TestReading:
         asked: list[int] = []
         real = type(status.store).tail
 
-        def counting(self: Store, name: str, count: int) -> Any:
+        def counting(self: Store, name: str, count: int, limit: int) -> Any:
             asked.append(count)
-            return real(self, name, count)
+            return real(self, name, count, limit)
 
         for number in range(20):
             status.append("DONE", "w", f"t{number}")
@@ -242,7 +249,34 @@ class TestReading:
         assert status.read(begin)[0] and status.read(status.end())[0] == []
 
 
+class Unsteady(MemoryStore):
+    """A store whose server is away for its first reads."""
+
+    def __init__(self, clock: HandClock, failures: int) -> None:
+        super().__init__(clock=clock)
+        self.failures = failures
+
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise Unreachable("the server is away")
+        return super().read_log(log, cursor, limit)
+
+
 class TestFollowing:
+    def test_a_follower_goes_on_when_the_server_is_back(self, clock: HandClock) -> None:
+        store = Unsteady(clock, failures=2)
+        log = StatusLog(store)
+        log.append("DONE", "w", "t")
+        away: list[Unreachable] = []
+        found = [record["task_id"] for _, record, _ in log.follow("", silence=0, away=away.append)]
+        assert found == ["t"]
+        assert [str(error) for error in away] == ["the server is away"] * 2
+
+    def test_a_follower_that_nothing_tells_of_the_server_ends(self, clock: HandClock) -> None:
+        with pytest.raises(Unreachable):
+            next(StatusLog(Unsteady(clock, failures=1)).follow("", silence=0))
+
     def test_from_now_on_or_since_a_cursor(self, status: StatusLog) -> None:
         status.append("DONE", "w", "before")
         middle = status.end()

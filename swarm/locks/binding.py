@@ -1,0 +1,33 @@
+"""Which processes may end a lock that is bound to a living process: its family.
+
+A worker's name and a token are no secrets, so they do not prove who ends a lock. A lock
+without a process, as commands of a shell acquire it, is ended by name and token alone.
+"""
+
+from __future__ import annotations
+
+from swarm.locks.expiry import stamp_counts
+from swarm.terminal.text import foreign_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from swarm.locks.record import Lock
+
+
+def is_foreign(lock: Lock) -> bool:
+    """Return whether the lock is bound to a process of another family.
+
+    The caller knows that the lock counts, so its process is alive. A record that a user
+    has edited is bound to no process.
+    """
+    if not lock.is_bound or not stamp_counts(lock):
+        return False
+    from swarm.system.family import may_speak_for
+
+    return not may_speak_for(lock.holder)
+
+
+def why_foreign(lock: Lock) -> str:
+    """Return the reason why this process may not end the lock."""
+    where = f"process {lock.holder['pid']} on {foreign_name(str(lock.holder.get('host', '?')))}"
+    return f"{where} holds it, and this process does not belong to it"
