@@ -1,4 +1,4 @@
-"""The queue from Python. Defined in `swarm.queue.queue`."""
+"""The public names of the task queue, from `swarm.queue.queue`."""
 
 from swarm.queue.queue import Claim, Task, TaskQueue, TaskSpec
 

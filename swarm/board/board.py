@@ -30,7 +30,7 @@ KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 class Problem(FrozenRecord):
     """A line that asks a user to act.
 
-    `fix` is the command that helps or shows more. `since` is "" if unknown.
+    `fix` is the command that helps or shows more. `since` is "" if the time is unknown.
     """
 
     kind: str
@@ -44,9 +44,9 @@ class Problem(FrozenRecord):
 class ActiveTask(FrozenRecord):
     """A held task and its worker.
 
-    Times are in seconds, None if the lease has no end or its beginning is unknown.
-    `state`, `text` and `said_at` are of the task's latest status record, "" if there is
-    no record.
+    Times are in seconds; a time is None if the lease has no end, or if its beginning is
+    unknown. `state`, `text` and `said_at` are of the task's latest status record, "" if
+    there is no record.
     """
 
     worker: str
@@ -65,7 +65,7 @@ class LockRow(FrozenRecord):
     """A lock.
 
     `status` is Active, Expired or Unknown (the lock cannot be read). `why` has the
-    reason.
+    reason for the status.
     """
 
     task_id: str
@@ -121,7 +121,7 @@ class Board(FrozenRecord):
         return problems, work, self.queue, self.blocked, self.is_empty
 
     def fields(self) -> dict[str, Any]:
-        """Return the board as JSON shows it."""
+        """Return the board as a dict for JSON."""
         return {
             "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,

@@ -1,7 +1,7 @@
 """A board as lines of text for a screen: problems first, then each worker with its
-task, then the queue. No line is wider than `columns`. With a height, there are never
-more lines than the height: a section that does not fit is cut, and says how much is
-missing and which command shows the rest.
+task, then the queue. No line is wider than `columns`. If a height is given, a section
+that does not fit is cut. The last line of a cut section says how much is missing and
+which command shows the rest.
 """
 
 from __future__ import annotations
@@ -203,9 +203,11 @@ class _Screen:
 
 
 def _shares(sizes: Sequence[int], rows: int) -> list[int]:
-    """Return how many problems of each kind fit into `rows`. The first kinds get more.
+    """Return how many problems of each kind fit into `rows`. The first kinds in the
+    list get more rows.
 
-    A problem takes two rows. A kind that is cut takes one row more.
+    A problem takes two rows. A kind of which some problems are left out takes one more
+    row.
     """
     shares = [0] * len(sizes)
     while True:
@@ -224,7 +226,7 @@ def _shares(sizes: Sequence[int], rows: int) -> list[int]:
 def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
     """Return the widths of the parts of a bar, in proportion.
 
-    A count that is not 0 has at least one column.
+    Each count above 0 gets at least one column.
     """
     sizes = [max(1, count * room // total) if count else 0 for count in counts]
     largest = sizes.index(max(sizes))

@@ -1,8 +1,9 @@
 """Make a board: read a store's status log, its queue and its locks, one after the
 other.
 
-The next board shows a change that happens meanwhile. A lock that cannot be read is a
-problem on the board; a store that cannot be read at all raises StoreError.
+If a worker changes the store during the read, the next board shows the change. A lock
+that cannot be read is a problem on the board; a store that cannot be read at all raises
+StoreError.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.table import LockTable
 from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
 from swarm.queue.events import LOG as TASKS
-from swarm.queue.state import QueueState, effective_state
+from swarm.queue.state import QueueState
+from swarm.queue.task_state import effective_state
 from swarm.status.reader import StatusReader
 from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
-from swarm.terminal.text import quoted
+from swarm.terminal.text import foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from swarm.locks.expiry import LockStatus
     from swarm.locks.record import Lock
-    from swarm.queue.state import TaskState
+    from swarm.queue.task_state import TaskState
     from swarm.stores.contract import Store
 
     Look = LockStatus | StoreError
@@ -39,38 +41,42 @@ _SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL
 
 
 class Viewer:
-    """Reads a store again and again, each time only the new lines.
+    """Makes boards of one store. Each read of a log reads only the new lines.
 
-    Two threads must not use an object at the same time.
+    Two threads must not use one viewer at the same time.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._status = StatusReader(store)
         self._tasks = LogFold(store, TASKS, QueueState)
-        self._dead: frozenset[str] = frozenset()
+        # Tasks with the token of the claim whose worker is dead.
+        self._dead: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def queue(self) -> QueueState:
-        """The queue as of the last read."""
+        """The queue at the time of the last read."""
         return self._tasks.state
 
     @property
     def queue_version(self) -> object:
-        """A value that is equal after two reads if every task was in the same state."""
+        """A value that two reads share if every task was in the same state at both
+        reads.
+        """
         return self._tasks.cursor, self._dead
 
     def state_of(self, entry: TaskState) -> str:
-        """Return the state of a task as of the last read.
+        """Return the state of a task at the time of the last read.
 
-        It follows from the queue's log and the task's lock.
+        The state follows from the queue's log and the task's lock.
         """
-        return effective_state(entry, lock_is_free=entry.id in self._dead)
+        return effective_state(entry, lock_is_free=(entry.id, entry.token) in self._dead)
 
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
-        """Return the board as of now.
+        """Read the store and return its board.
 
-        Call `progress` with the number of status records read so far.
+        During the read, call `progress` with the number of status records that were
+        read.
         """
         self._status.read(progress)
         self._tasks.read()
@@ -81,18 +87,19 @@ class Viewer:
         # worker is dead if its claim stood before the locks were read, its lock was
         # free, and its claim still stands.
         running = self.queue.running
-        dead = {
-            name
+        self._dead = frozenset(
+            (name, token)
             for name, token in before.items()
-            if name in running and running[name].token == token
-        }
-        self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
-        return _BoardBuilder(self._store, self._status, self.queue, locks, self._dead).board()
+            if name in running and running[name].token == token and _is_free(locks.get(name))
+        )
+        dead = frozenset(name for name, _ in self._dead)
+        return _BoardBuilder(self._store, self._status, self.queue, locks, dead).board()
 
     def wait(self, timeout: float) -> bool:
         """Wait for a new status record.
 
-        Return False if time is up. The next board shows other changes.
+        Return False if time is up. Changes of locks and queue do not end the wait; the
+        next board shows them.
         """
         return self._status.wait(timeout)
 
@@ -214,7 +221,11 @@ class _BoardBuilder:
         ]
         found = []
         for entry in sorted(given_up, key=lambda entry: entry.since, reverse=True):
-            reason = entry.reason if entry.state == FAILED else f"its worker {entry.worker} is gone"
+            reason = (
+                entry.reason
+                if entry.state == FAILED
+                else f"its worker {foreign_name(entry.worker)} is gone"
+            )
             text = f"{reason or 'failed'} (attempt {entry.attempts} of {entry.max_attempts})"
             found.append(
                 Problem(
@@ -266,7 +277,9 @@ class _BoardBuilder:
         return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
 
     def _blocked(self) -> list[Problem]:
-        """Return one problem for each task for which others wait in vain."""
+        """Return one problem for each task that other tasks wait for and that will not
+        be done.
+        """
         groups: dict[str, list[str]] = {}
         for task, culprit in self._queue.blocked().items():
             groups.setdefault(culprit, []).append(task)
@@ -275,13 +288,14 @@ class _BoardBuilder:
             entry = self._queue.entries.get(culprit)
             more = f"it and {len(tasks) - 1} more come" if len(tasks) > 1 else "it comes"
             text = (
-                f"{more} after {culprit}, which {'does not exist' if entry is None else 'failed'}"
+                f"{more} after {foreign_name(culprit)}, "
+                f"which {'does not exist' if entry is None else 'failed'}"
             )
             fix = f"swarm task retry {quoted(culprit)}"
             if entry is None:
                 fix = f"swarm task add {quoted(culprit)}"
             elif entry.state == CANCELLED:
-                text = f"{more} after {culprit}, which was cancelled"
+                text = f"{more} after {foreign_name(culprit)}, which was cancelled"
             found.append(Problem("blocked", tasks[0], "", entry.since if entry else "", text, fix))
         return found
 
@@ -336,7 +350,9 @@ class _BoardBuilder:
                 yield task, look, look.lock
 
     def _counts(self) -> dict[str, int]:
-        """Return the number of tasks in each state, by log and locks of the queue."""
+        """Return the number of tasks in each state, according to the queue's log and
+        the locks.
+        """
         found = dict.fromkeys(STATES, 0) | self._queue.counts()
         for entry in self._dead.values():
             found[RUNNING] -= 1
@@ -388,7 +404,7 @@ def _is_free(look: Look | None) -> bool:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """Round for JSON.
+    """Round a number for JSON.
 
     Return None for infinity, which server stores report as the age of an unreadable
     record.

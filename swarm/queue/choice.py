@@ -1,14 +1,15 @@
-"""Which task a worker claims next.
+"""Choose the task that a worker claims next.
 
-The ready task with the highest priority comes first; of several, the task that has been
-ready longest (`ready` has the order). Three rules change that choice:
+The ready task with the highest priority comes first. Among tasks of equal priority, the
+task that has been ready longest comes first; the module `ready` has this order. Three
+rules change the choice:
 
 1. While other workers are at work, a worker picks one of the first _CHOICES ready tasks
    of that priority at random, so that not all workers try for the same task.
 2. A ready task whose lock is held is skipped for _POLL_INTERVAL seconds.
-3. A running task whose worker is dead comes first, unless its priority is lower. swarm
-   reads the locks of running tasks once in _POLL_INTERVAL seconds, or if no task is
-   ready.
+3. A running task whose worker is dead comes before ready tasks, unless its priority is
+   lower. swarm reads the locks of running tasks once in _POLL_INTERVAL seconds, or if
+   no task is ready.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import math
 import random
 from collections.abc import Collection
 
+from swarm.queue.accepted import Accepted
 from swarm.queue.log import QueueLog
-from swarm.queue.state import TaskState
+from swarm.queue.task_state import TaskState
 
 _CHOICES = 8
 # Seconds between reads of other workers' locks: no event reports the end of a process.
@@ -28,8 +30,9 @@ _POLL_INTERVAL = 1.0
 class TaskChoice:
     """The choice among the tasks of one queue.
 
-    `held` has the ready tasks whose locks were held: when to try each task again, by
-    the steady clock, and the holder. The task to try again first is the first entry.
+    `held` has the ready tasks whose locks were held, each with its holder and the time
+    of the next try, by the steady clock. The first entry of `held` is the task to try
+    again first.
     """
 
     def __init__(self, log: QueueLog) -> None:
@@ -37,24 +40,24 @@ class TaskChoice:
         self._log = log
         self._running_read_at = -math.inf
 
-    def next(self, tried: Collection[str], *, commands_only: bool) -> TaskState | None:
+    def next(self, tried: Collection[str], accepted: Accepted) -> TaskState | None:
         """Return the task to claim next, None if no task can be claimed.
 
-        `tried` are tasks that this call must not return. `commands_only`: return only a
-        task that has a command of its own.
+        `tried` are tasks that this call must not return. `accepted` are the tasks that
+        the worker accepts.
         """
         state, clock, held = self._log.state, self._log.clock, self.held
         now = clock.steady()
         while held and held[name := next(iter(held))][0] <= now:
             del held[name]
         choices = _CHOICES if state.running else 1
-        ready = state.best(clock.now(), _Either(tried, held), choices, commands_only=commands_only)
+        ready = state.best(clock.now(), _Either(tried, held), choices, accepted)
         if not ready or now - self._running_read_at >= _POLL_INTERVAL:
             self._running_read_at = now
             running = [
                 entry
                 for entry in state.running.values()
-                if entry.id not in tried and (entry.has_command or not commands_only)
+                if entry.id not in tried and accepted.fits(entry)
             ]
             dead = [entry for entry in running if self._log.is_dead(entry)]
             if dead:

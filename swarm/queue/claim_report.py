@@ -1,6 +1,6 @@
 """The report about a claim, for users and language models: whether a task was claimed,
-which worker holds which task, and the next step. The next step is a command that can be
-pasted.
+which worker holds which task, and the next step. The report gives the next step as a
+command that the reader can paste.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 from swarm.errors import LockHeld, NoTask, WrongState
 from swarm.queue.queue import Claim, Task
-from swarm.terminal.text import quoted, shown
+from swarm.terminal.text import foreign_name, quoted, shown
 
 _MAX_HOLDERS = 20  # in a message
 
 
 def fields(claimed: Claim) -> dict[str, Any]:
-    """Return the report about a claim, as JSON shows it."""
+    """Return the report about a claim as a dict for JSON."""
     task, worker = claimed.task, quoted(claimed.worker)
     return {
         "claimed": True,
@@ -50,8 +50,8 @@ def fields(claimed: Claim) -> dict[str, Any]:
 def text(claimed: Claim) -> str:
     task, commands = claimed.task, fields(claimed)["next"]
     lines = [
-        f"Claimed: {shown(task.id)}",
-        f"  worker:   {shown(claimed.worker)}",
+        f"Claimed: {foreign_name(task.id)}",
+        f"  worker:   {foreign_name(claimed.worker)}",
         f"  token:    {claimed.token}",
         f"  attempt:  {task.attempts} of {task.spec.max_attempts}",
         f"  lease:    {claimed.lock.ttl} seconds, until {claimed.lock.expires_at}",
@@ -78,7 +78,7 @@ def text(claimed: Claim) -> str:
 def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]) -> dict[str, Any]:
     """Return the report about a refused claim.
 
-    `to_wait` says how to wait for a task for some seconds.
+    `to_wait` returns the command that waits for a task.
     """
     why, holders, ready_in = "state", {}, None
     if isinstance(error, NoTask):
@@ -93,9 +93,10 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
         wait = to_wait(max(300, round(ready_in or 0) + 1))
         advice = f"Stop: do not work on any task now. To wait for one: {wait}"
     elif isinstance(error, LockHeld):
-        advice = f"Stop: do not work on {error.task_id} now. To wait for it: {to_wait(300)}"
+        name = foreign_name(error.task_id)
+        advice = f"Stop: do not work on {name} now. To wait for it: {to_wait(300)}"
     else:
-        advice = f"Stop: do not work on {error.task_id} now."
+        advice = f"Stop: do not work on {foreign_name(error.task_id)} now."
     answer = {
         "claimed": False,
         "must_stop": True,
@@ -107,7 +108,9 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
 
 
 def command_to_wait(worker: str, task: str | None) -> Callable[[int], str]:
-    """Return the function that gives the command to wait for this task, or for any."""
+    """Return a function that returns the command to wait for a named task, or for any
+    task.
+    """
     claim = "swarm task claim" if task is None else f"swarm task claim {quoted(task)}"
     return lambda seconds: f"{claim} --worker {quoted(worker)} --wait {seconds}"
 
@@ -117,7 +120,8 @@ def refusal_text(fields: dict[str, Any]) -> str:
         :_MAX_HOLDERS
     ]
     held = "".join(
-        f"  {shown(task)} is held by {shown(holder)}\n" for task, holder in shown_holders
+        f"  {foreign_name(task)} is held by {foreign_name(holder)}\n"
+        for task, holder in shown_holders
     )
     return f"Not claimed.\n{held}{fields['next']}\n"
 

@@ -1,8 +1,8 @@
-"""The queue's log: how one event is written and read, and the states of a task.
+"""The format of the events in the queue's log, and the states of a task.
 
-A line is one event: a task was added, claimed, done, failed, released, retried or
-cancelled. A claim and an event that ends it carry the fencing token of the task's lock.
-`swarm.queue.state` defines what the events change.
+Each line of the log is one event: a task was added, claimed, done, failed, released,
+retried or cancelled. A claim and an event that ends it carry the fencing token of the
+task's lock. `swarm.queue.state` defines what the events change.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def event(op: str, **fields: Any) -> bytes:
     return line
 
 
-def add_event(spec: TaskSpec, at: str) -> bytes:
-    """Return the line that adds a task."""
-    return event("add", at=at, **spec.fields())
+def add_event(spec: TaskSpec, at: str, nonce: str = "") -> bytes:
+    """Return the line that adds a task. `nonce`: only this call writes this line."""
+    return event("add", at=at, nonce=nonce, **spec.fields())
 
 
 def parse_event(line: bytes | str) -> dict[str, Any]:

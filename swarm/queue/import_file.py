@@ -1,7 +1,7 @@
-"""Read tasks from a file: JSON Lines, a JSON list or YAML, with the names of a task's
-fields.
+"""Read tasks from a file in JSON Lines, JSON or YAML. Each entry has the fields of a
+task.
 
-An entry that is not a task is an error, which names the position of the entry.
+If an entry is not a valid task, the error names the position of the entry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from swarm.queue.task import TaskSpec, spec_from
 def parse(text: str, name: str) -> list[TaskSpec]:
     """Return the tasks in a file.
 
-    The ending of the file's `name` tells the format, else the first character does.
-    Raise BadInput if an entry is invalid, StoreError for YAML without PyYAML.
+    The ending of the file's `name` decides the format. If the ending is unknown, the
+    first character of the file decides. Raise BadInput if an entry is invalid, and
+    StoreError if the file is YAML and PyYAML is missing.
     """
     ending = name.rpartition(".")[2].lower()
     begins = text.lstrip("\ufeff \t\r\n")[:1]
@@ -78,7 +79,13 @@ def _yaml(text: str, name: str) -> Any:
         import yaml
     except ImportError:
         raise pyyaml_missing(f"reading {name} as YAML", "JSON and JSON Lines") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        # a few aliases of aliases expand to millions of values
+        for event in yaml.parse(text, Loader=loader) if "*" in text else ():
+            if isinstance(event, yaml.AliasEvent):
+                line = event.start_mark.line + 1 if event.start_mark else "?"
+                raise BadInput(f"{name} has an alias in line {line}. Write the value in full.")
+        return yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not YAML: {' '.join(str(error).split())[:200]}.") from None

@@ -1,8 +1,8 @@
-"""The queue of one store as its parts see it: the log with its state, the locks, the
+"""The data of one queue: the log of events, the state, the locks of the tasks, and the
 status log.
 
-The state follows from the log. Only a task's lock tells whether its worker is alive. If
-the lock cannot be read, the worker counts as alive.
+The state of the queue follows from its log. Only a task's lock tells whether the worker
+of the task is alive. If the lock cannot be read, the worker counts as alive.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from swarm.inputs import check_name
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.queue.events import LOG, RUNNING
-from swarm.queue.state import QueueState, TaskState, effective_state
+from swarm.queue.state import QueueState
 from swarm.queue.task import Task
+from swarm.queue.task_state import TaskState, effective_state
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.log_fold import LogFold
+from swarm.terminal.text import foreign_name
 
 
 class QueueLog:
     """Reads and writes the queue's log.
 
-    Two threads must not use an object at the same time.
+    Two threads must not use one QueueLog at the same time.
     """
 
     def __init__(self, store: Store) -> None:
@@ -34,32 +36,38 @@ class QueueLog:
 
     @property
     def state(self) -> QueueState:
-        """The state as of the last read."""
+        """The state of the queue at the time of the last read."""
         return self.fold.state
 
     def read(self) -> QueueState:
-        """Read all new events. Return the state that follows."""
+        """Read all new events of the log, and return the state of the queue."""
         self.fold.read()
         return self.state
 
     def append(self, line: bytes) -> bool:
-        """Append an event and read the log up to this event.
+        """Append an event, and read the log up to the appended event.
 
         Return whether the event changed the state.
         """
         return self.fold.append(line)
 
     def entry(self, task_id: str) -> TaskState:
-        """Read all new events, and return a task. Raise NoTask."""
+        """Read all new events, and return a task. Raise NoTask if the task does not
+        exist.
+        """
         check_name(task_id, "task_id")
         self.read()
         return self.current(task_id)
 
     def current(self, task_id: str) -> TaskState:
-        """Return a task as of the last read. Raise NoTask."""
+        """Return a task at the time of the last read. Raise NoTask if the task does not
+        exist.
+        """
         entry = self.state.entries.get(task_id)
         if entry is None:
-            raise NoTask("unknown", f"there is no task {task_id}. See: swarm task list")
+            raise NoTask(
+                "unknown", f"there is no task {foreign_name(task_id)}. See: swarm task list"
+            )
         return entry
 
     def now(self) -> str:
@@ -76,16 +84,20 @@ class QueueLog:
             return False
 
     def effective_state(self, entry: TaskState) -> str:
-        """Return the state of a task. Read its lock if the task is running."""
+        """Return the state of a task. If the task is running, read its lock."""
         return effective_state(entry, lock_is_free=entry.state == RUNNING and self.is_dead(entry))
 
     def task(self, entry: TaskState) -> Task:
-        """Return a task, in the state that follows from log and lock."""
+        """Return a task in the state that follows from the queue's log and the task's
+        lock.
+        """
         task, state = entry.task(), self.effective_state(entry)
         return (
             task
             if state == task.state
-            else task.replace(state=state, reason=f"its worker {entry.worker} is gone")
+            else task.replace(
+                state=state, reason=f"its worker {foreign_name(entry.worker)} is gone"
+            )
         )
 
     def release_quietly(
@@ -93,7 +105,7 @@ class QueueLog:
     ) -> None:
         """Release a lock if this worker still holds it.
 
-        `known`: the lock as it was last read.
+        `known` is the lock at the time of the last read.
         """
         try:
             self.locks.release(task_id, worker, token, known=known)

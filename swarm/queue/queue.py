@@ -3,33 +3,35 @@
 `TaskQueue` adds tasks, lets one worker at a time claim each task, and takes the result.
 The queue is a log; `queue.state` defines the state that follows from the log. The
 events done, fail and release carry the token of their claim. After a newer claim, the
-queue refuses these events with LockLost. When a worker dies, the lock of its task
-becomes free, at once or at the end of its lease, and the next worker that asks gets the
-task.
+queue refuses the event of an older claim with LockLost. When a worker dies, the lock of
+its task becomes free, at once or at the end of the lease. When the lock is free,
+another worker can claim the task.
 
 Without a store, each call uses the state directory that the environment names. Threads
-may share the object.
+may share a TaskQueue.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from swarm import settings
-from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskExists, WrongState
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, SwarmError, TaskExists, WrongState
 from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
-from swarm.queue.claims import Claim, Claims
-from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES, add_event, event
+from swarm.locks.record import Lock
+from swarm.queue import adding, directing
+from swarm.queue.accepted import ALL, COMMANDS, PROMPTS
+from swarm.queue.claims import Claim, Claims, Ending
+from swarm.queue.events import RUNNING, STATES
 from swarm.queue.log import QueueLog
-from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
-from swarm.terminal.text import quoted
+from swarm.terminal.text import foreign_name, quoted
 
 if TYPE_CHECKING:
     from swarm.queue.task import TaskFields
@@ -38,6 +40,8 @@ __all__ = ["Claim", "Task", "TaskQueue", "TaskSpec"]
 
 _MAX_PAUSE = 0.5  # seconds between tries to claim
 _MIN_PAUSE = 0.01
+
+R = TypeVar("R")
 
 
 class TaskQueue:
@@ -53,8 +57,8 @@ class TaskQueue:
     def add(self, task_id: str, prompt: str | None = None, **fields: Unpack[TaskFields]) -> Task:
         """Add a task, with the fields of `TaskSpec` by name.
 
-        Raise TaskExists if its id is taken, and BadInput if a field is invalid or a
-        task in `after` does not exist.
+        Raise TaskExists if another task has the same id. Raise BadInput if a field is
+        invalid, or if a task in `after` does not exist.
         """
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
@@ -62,7 +66,7 @@ class TaskQueue:
             raise TaskExists(
                 task_id,
                 (
-                    f"the task {task_id} exists already. Choose another id, or see: "
+                    f"the task {foreign_name(task_id)} exists already. Choose another id, or see: "
                     f"swarm task show {quoted(task_id)}"
                 ),
             )
@@ -73,40 +77,12 @@ class TaskQueue:
     ) -> tuple[list[str], list[str]]:
         """Add tasks.
 
-        `after` may name tasks of the same call, in any order. Return the ids that are
-        new, and the ids that already existed with equal fields. A call that was killed
-        can be repeated. Raise BadInput or TaskExists before anything is written.
+        The field `after` of a task may name tasks of the same call, in any order.
+        Return the ids that are new, and the ids that already existed with equal fields.
+        A call that was killed can be repeated. Raise BadInput or TaskExists before
+        anything is written.
         """
-        # A program may have made these tasks without a check.
-        specs = [spec_from(spec.fields()) for spec in specs]
-        with self._mutex:
-            log = self._log()
-            _check_new(specs, log.read())
-            state = log.state
-            fresh = [spec for spec in specs if spec.id not in state.entries]
-            lines = {}
-            for count, spec in enumerate(fresh, 1):
-                lines[spec.id] = add_event(spec, log.now())
-                log.store.append(LOG, lines[spec.id])
-                if count % 1000 == 0:
-                    progress(count)
-            state = log.read()
-            new = [
-                name
-                for name, line in lines.items()
-                if name in state.entries and state.entries[name].line == line
-            ]
-            refused = [name for name in lines if name not in state.entries]
-            if refused:
-                text = (
-                    f"{refused[0]} was not added: another process has just added a task that "
-                    f"makes a cycle. Try again."
-                )
-                raise StoreError(text)
-            for spec in fresh:
-                _check_same(spec, state)  # another process may have been faster
-            own = set(new)
-            return new, [spec.id for spec in specs if spec.id not in own]
+        return self._use(lambda log, _: adding.add_all(log, specs, progress))
 
     # Working on it --------------------------------------------------------------------
 
@@ -118,28 +94,39 @@ class TaskQueue:
         ttl: float | None = None,
         bound: bool = False,
         commands_only: bool = False,
+        prompts_only: bool = False,
         wait: float = 0.0,
     ) -> Claim:
         """Claim the best ready task, or the named task: acquire its lock and log START.
 
         `bound`: the lock is free as soon as this process ends. `commands_only`: claim
-        only a task with its own command. `wait`: try for so many seconds, but do not
+        only a task with its own command. `prompts_only`: claim only a task without.
+        `wait`: try for so many seconds, but do not
         wait for a named task that is not in the queue. Raise NoTask if there is no task
         to claim, LockHeld if another worker has the named task, WrongState if the named
         task is not ready.
         """
         check_name(worker, "worker")
+        accepted = COMMANDS if commands_only else PROMPTS if prompts_only else ALL
         ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
         if task_id is not None:
             check_name(task_id, "task_id")
 
-        def claim_now() -> Claim:
-            with self._mutex:
-                if task_id is not None:
-                    return self._claims().named(task_id, worker, ttl, bound=bound)
-                return self._claims().best(worker, ttl, bound=bound, commands_only=commands_only)
+        made: list[Claim] = []
 
-        return self.retry_claim(claim_now, check_wait(wait))
+        def claim_now(_: QueueLog, claims: Claims) -> Claim:
+            if task_id is None:
+                made.append(claims.best(worker, ttl, bound=bound, accepted=accepted))
+            else:
+                made.append(claims.named(task_id, worker, ttl, bound=bound))
+            return made[0]
+
+        try:
+            return self.retry_claim(lambda: self._use(claim_now), check_wait(wait))
+        except BaseException:
+            if made:  # Ctrl-C, for example, after the claim was made
+                self._use(lambda _, claims: claims.undo(*made))
+            raise
 
     def retry_claim(
         self, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False
@@ -166,8 +153,8 @@ class TaskQueue:
         """Return a context manager that sends heartbeats for the claim while its block
         runs.
 
-        `group`: a process group that works on the task. The end of the block does not
-        release the task; `done`, `fail` and `release` do. Raise LockLost if the worker
+        `group` is a process group that works on the task. The end of the block does not
+        end the claim; `done`, `fail` and `release` end it. Raise LockLost if the worker
         has lost the claim.
         """
         locks = self._log().locks
@@ -188,14 +175,25 @@ class TaskQueue:
         return lease
 
     def done(
-        self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any
+        self,
+        task_id: str,
+        worker: str,
+        token: int | None = None,
+        result: str = "",
+        *,
+        force: bool = False,
+        **meta: Any,
     ) -> Task:
-        """End the claim: the task is done. `meta` goes to the status record.
+        """End the claim: the task is done. `meta` becomes the `meta` of the status
+        record.
 
-        Raise LockLost if the worker has lost the claim. The refusal is logged, and the
-        task does not change.
+        Raise LockLost if the worker has lost the claim. Raise NotYours if the claim is
+        bound to a process to which this process does not belong, unless `force`. The
+        refusal is logged, and the task does not change.
         """
-        return self._end("done", task_id, worker, token, {"reason": result}, meta)
+        return self._end(
+            Ending("done", task_id, worker, token, {"reason": result}, meta, force=force)
+        )
 
     def fail(
         self,
@@ -206,91 +204,81 @@ class TaskQueue:
         *,
         delay: float = 0.0,
         final: bool = False,
+        force: bool = False,
         **meta: Any,
     ) -> Task:
-        """End the claim: the attempt failed. Raise LockLost as `done` does.
+        """End the claim: the attempt failed. Raise the errors of `done`.
 
         The task is ready again after `delay` seconds. The task is failed if this was
         its last attempt, or if the failure is `final`.
         """
         fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
-        return self._end("fail", task_id, worker, token, fields, meta)
+        return self._end(Ending("fail", task_id, worker, token, fields, meta, force=force))
 
     def release(
-        self, task_id: str, worker: str, token: int | None = None, reason: str = ""
+        self,
+        task_id: str,
+        worker: str,
+        token: int | None = None,
+        reason: str = "",
+        *,
+        force: bool = False,
     ) -> Task:
-        """End the claim unfinished.
+        """End the claim without a result: the task is ready again.
 
-        The attempt does not count. Raise LockLost as `done` does.
+        The attempt does not count. Raise the errors of `done`.
         """
-        return self._end("release", task_id, worker, token, {"reason": reason}, {})
+        return self._end(Ending("release", task_id, worker, token, {"reason": reason}, force=force))
+
+    def give_up(self, claim: Claim) -> None:
+        """Release the lock of a claim that was lost, after all work for it has stopped.
+
+        Do nothing if another worker has the lock.
+        """
+        self._log().release_quietly(claim.task.id, claim.worker, claim.token)
 
     # Directing it ---------------------------------------------------------------------
 
     def retry(self, task_id: str, worker: str) -> Task:
         """Make a failed or cancelled task ready again.
 
-        Its count of attempts starts again at 0. Raise WrongState if the task is in
-        another state.
+        Its count of attempts starts again at 0. While the worker of a cancelled claim
+        has not stopped, no other worker can claim the task. Raise WrongState if the
+        task is in another state.
         """
         check_name(worker, "worker")
-        with self._mutex:
-            log = self._log()
-            entry = log.entry(task_id)
-            state = log.effective_state(entry)
-            if state not in (FAILED, CANCELLED):
-                raise WrongState(
-                    task_id,
-                    f"{task_id} is {state}: there is nothing to retry. Only a failed or cancelled "
-                    "task can be retried.",
-                )
-            if entry.state == RUNNING:
-                self._claims().record_death(entry)
-            log.append(event("retry", at=log.now(), id=task_id, worker=worker))
-            return log.current(task_id).task()
+        return self._use(lambda log, claims: directing.retry(log, claims, task_id, worker))
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
         """Cancel a task.
 
-        A running task loses its lock, so that its worker stops. Raise WrongState if the
-        task has ended.
+        A worker at work on it keeps the lock until it has stopped, and learns of the
+        cancel at its next heartbeat. Raise WrongState if the task has ended.
         """
         check_name(worker, "worker")
-        with self._mutex:
-            log = self._log()
-            log.entry(task_id)
-            if not log.append(
-                event("cancel", at=log.now(), id=task_id, worker=worker, reason=reason)
-            ):
-                raise WrongState(
-                    task_id, f"{task_id} is {log.current(task_id).shown_state} already."
-                )
-            entry = log.current(task_id)
-            log.status.append(
-                "SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled"
-            )
-            if entry.token:
-                # The lock of the task's last claim, if this claim still holds it.
-                log.release_quietly(task_id, entry.worker, entry.token)
-            return entry.task()
+        return self._use(lambda log, _: directing.cancel(log, task_id, worker, reason))
 
     # Looking at it --------------------------------------------------------------------
 
     def get(self, task_id: str) -> Task:
         """Return a task. Raise NoTask."""
-        with self._mutex:
-            return self._log().task(self._log().entry(task_id))
+        return self._use(lambda log, _: log.task(log.entry(task_id)))
+
+    def holder(self, task_id: str) -> Lock | None:
+        """Return the lock of a task if a worker holds it, else None."""
+        status = self._log().locks.status(check_name(task_id, "task_id"))
+        return status.lock if status.is_held else None
 
     def tasks(self, state: str | None = None) -> list[Task]:
         """Return all tasks, or all tasks in one state, in the order in which they were
-        added. Raise BadInput if there is no such state.
+        added. Raise BadInput if the state does not exist.
         """
         if state is not None and state not in STATES:
             raise BadInput(
                 f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}."
             )
-        with self._mutex:
-            log = self._log()
+
+        def found(log: QueueLog, _: Claims) -> list[Task]:
             wanted = [
                 entry
                 for entry in log.read().entries.values()
@@ -298,32 +286,35 @@ class TaskQueue:
             ]
             return [log.task(entry) for entry in wanted]
 
+        return self._use(found)
+
     def counts(self) -> dict[str, int]:
         """Return the number of tasks in each state.
 
         States without tasks are left out.
         """
-        with self._mutex:
-            log = self._log()
+
+        def counted(log: QueueLog, _: Claims) -> dict[str, int]:
             found = log.read().counts()
             for entry in log.state.running.values():
                 found[RUNNING] -= 1
-                found[log.effective_state(entry)] = found.get(log.effective_state(entry), 0) + 1
+                state = log.effective_state(entry)
+                found[state] = found.get(state, 0) + 1
             return {state: found[state] for state in STATES if found.get(state)}
 
+        return self._use(counted)
+
     def blocked(self) -> dict[str, str]:
-        """Return each task that waits for a failed, cancelled or missing task, with the
-        task for which it waits.
+        """Return each task that waits for a failed, cancelled or missing task. With
+        each task, return the task that it waits for.
         """
-        with self._mutex:
-            return self._log().read().blocked()
+        return self._use(lambda log, _: log.read().blocked())
 
     def is_finished(self) -> bool:
-        """Return whether no task is ready or running, and none will be unless a user
-        acts.
+        """Return whether no task is ready or running, and no task will be ready unless
+        a user acts.
         """
-        with self._mutex:
-            return self._log().read().is_finished()
+        return self._use(lambda log, _: log.read().is_finished())
 
     def wait(self, timeout: float) -> bool:
         """Wait until the queue has changed since the last call that read it.
@@ -336,25 +327,36 @@ class TaskQueue:
         """Return the seconds until a delayed task is ready again, None if no task is
         delayed.
         """
-        with self._mutex:
-            log = self._log()
+
+        def seconds(log: QueueLog, _: Claims) -> float | None:
             due = log.state.next_due()
             return None if due is None else max(0.0, due - log.clock.now())
 
+        return self._use(seconds)
+
     # Internals ------------------------------------------------------------------------
 
-    def _end(
-        self,
-        op: str,
-        task_id: str,
-        worker: str,
-        token: int | None,
-        fields: Mapping[str, Any],
-        meta: Mapping[str, Any],
-    ) -> Task:
-        check_name(worker, "worker")
+    def _end(self, ending: Ending) -> Task:
+        check_name(ending.worker, "worker")
+        return self._use(lambda _, claims: claims.end(ending))
+
+    def _use(self, work: Callable[[QueueLog, Claims], R]) -> R:
+        """Call `work`, and return its result.
+
+        Any exception but a SwarmError may have cut a change of these objects off: they
+        are dropped, and the next call reads the queue again. A signal handler that uses
+        this queue meanwhile gets objects of its own.
+        """
         with self._mutex:
-            return self._claims().end(op, task_id, worker, token, fields, meta)
+            opened = self._open()
+            self._opened = None
+            try:
+                result = work(*opened)
+            except SwarmError:
+                self._opened = opened
+                raise
+            self._opened = opened
+            return result
 
     def _log(self) -> QueueLog:
         return self._open()[0]
@@ -364,41 +366,8 @@ class TaskQueue:
 
     def _open(self) -> tuple[QueueLog, Claims]:
         with self._mutex:
-            store = self._default_store.store()
-            if self._opened is None or self._opened[0].store is not store:
+            store, opened = self._default_store.store(), self._opened
+            if opened is None or opened[0].store is not store:
                 log = QueueLog(store)
-                self._opened = log, Claims(log)
-            return self._opened
-
-
-def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
-    asked: dict[str, Sequence[str]] = {}
-    for spec in specs:
-        if spec.id in asked:
-            raise BadInput(f"there are two tasks {spec.id}. Give each task an id of its own.")
-        asked[spec.id] = spec.after
-    for spec in specs:
-        _check_same(spec, state)
-        if spec.id in spec.after:
-            raise BadInput(f"{spec.id} cannot come after itself. Name another task.")
-        for name in spec.after:
-            if name not in asked and name not in state.entries:
-                text = (
-                    f"{spec.id} comes after {name}, but there is no such task. Add that first, "
-                    f"or import them together."
-                )
-                raise BadInput(text)
-    if cycle := state.find_cycle(asked):
-        shown = cycle if len(cycle) < 20 else [*cycle[:8], "…", *cycle[-8:]]
-        raise BadInput(
-            f"the tasks wait for each other in a cycle: {' after '.join(shown)}. Remove one of "
-            f"these."
-        )
-
-
-def _check_same(spec: TaskSpec, state: QueueState) -> None:
-    entry = state.entries.get(spec.id)
-    if entry is not None and entry.task().spec != spec:
-        raise TaskExists(
-            spec.id, f"the task {spec.id} exists already, with other fields. Choose another id."
-        )
+                opened = self._opened = log, Claims(log)
+            return opened

@@ -1,9 +1,9 @@
-"""The ready tasks in order: the highest priority first, then the one that has been
+"""The ready tasks in order: the highest priority first, then the task that has been
 ready longest.
 
-To add, remove and choose costs the same among ten tasks and among a million. A task in
-the list costs two references. `queue.state` decides which tasks are ready,
-`queue.choice` which task a worker claims next.
+To add, remove or choose a task takes the same time among ten tasks and among a million
+tasks. Each task in the list needs the memory of two references. `queue.state` decides
+which tasks are ready, `queue.choice` which task a worker claims next.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Node:
 
 
 class ReadyList:
-    """Nodes in order. The priority of a node in the list does not change."""
+    """A list of nodes in order. The priority of a node in the list must not change."""
 
     def __init__(self) -> None:
         # By priority: a node between the last and the first.
@@ -38,8 +38,9 @@ class ReadyList:
         self._priorities: list[int] = []  # negative: the highest priority is first
 
     def add(self, node: Node, *, first: bool = False) -> None:
-        """Add a node after the other nodes of its priority, or with `first` before
-        them. A node that is already in the list moves only with `first`.
+        """Add a node after all nodes of its priority. With `first`, add the node before
+        all nodes of its priority. A node that is already in the list moves only with
+        `first`.
         """
         if node.next is not None:
             if not first:
@@ -63,7 +64,9 @@ class ReadyList:
             self._priorities.remove(-node.priority)
 
     def best(self, fits: Callable[[Any], bool], among: int = 1) -> list[Any]:
-        """Return the first nodes that fit, at most `among`, all of one priority."""
+        """Return the first nodes for which `fits` is true: at most `among` nodes, all of
+        the same priority.
+        """
         found: list[Any] = []
         for negative in self._priorities:
             sentinel = node = self._sentinels[-negative]

@@ -1,7 +1,7 @@
-"""The encoding of a queue's snapshot: column by column, compressed.
+"""The encoding of a snapshot of the queue: in compressed columns.
 
-A snapshot in columns loads several times faster than task by task. In most columns all
-values are equal; then one value stands for all.
+A snapshot in columns loads several times faster than a snapshot with one entry for each
+task. A column whose values are all equal is stored as one value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def unpack(portions: list[str]) -> Iterator[bytes]:
 
 def encode_column(values: Sequence[Any]) -> list[Any] | str:
     same = all(value == values[0] and type(value) is type(values[0]) for value in values)
-    return list(values[:1]) if same else _compress(json_codec.dumps(values).encode())
+    if not same:
+        return _compress(json_codec.dumps(values).encode())
+    return [list(value) if isinstance(value, tuple) else value for value in values[:1]]
 
 
 def expand(saved: list[Any] | str, count: int) -> Iterable[Any]:

@@ -10,13 +10,25 @@
     fail     running -> ready, failed      the same; failed if the failure is final, or
                                            the attempt is the last
     release  running -> ready              the same; the attempt does not count
+    void     running -> ready              the same: the worker was never told that it has
+                                           the task
+             failed -> ready               of a claim that others took over: it does not
+                                           count as an attempt any more, so that attempts
+                                           are left
     retry    failed, cancelled -> ready    its count of attempts starts again at 0
     cancel   ready, running -> cancelled
 
+An attempt counts if its worker was told that it has the task. A process can sleep past
+its lease at any moment, also just before it writes its claim: then others take over
+from a claim of which no worker was told. The process finds its lease over, writes
+`void`, and the attempt does not count, whichever line came first. A process that is
+killed before it can write `void` uses an attempt up: no log tells it from a worker that
+was told.
+
 An event that does not fit changes nothing. So a worker that lost its lease cannot
 finish a task, however late its event is and whatever the worker checked before. All
-processes that have read equally far have the same state. Only a task's lock says
-whether its worker is alive.
+processes that have read the log equally far have the same state. Only a task's lock
+says whether its worker is alive.
 """
 
 from __future__ import annotations
@@ -25,11 +37,12 @@ import heapq
 import sys
 
 from swarm.inputs import check_name
-from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parse_event
-from swarm.queue.ready import Node, ReadyList
+from swarm.queue.accepted import ALL, Accepted
+from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY, RUNNING, parse_event
+from swarm.queue.ready import ReadyList
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
-from swarm.queue.task import DEFAULT_MAX_ATTEMPTS, Task, spec_in_log
-from swarm.system.clock import from_iso, to_iso
+from swarm.queue.task import DEFAULT_MAX_ATTEMPTS
+from swarm.queue.task_state import COLUMNS, TaskState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,150 +50,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
-# The beginning of a line that swarm wrote; 24 characters of time follow.
-_ADDED = b'{"op": "add", "at": "'
-
-
-class TaskState(Node):
-    """A task in the queue.
-
-    `line` is the event that added it: fields by which the queue does not decide are
-    read from this line.
-    """
-
-    __slots__ = (
-        "after",
-        "attempts",
-        "changed_at",
-        "delay",
-        "ended_by",
-        "has_command",
-        "id",
-        "line",
-        "max_attempts",
-        "open_dependencies",
-        "priority",
-        "reason",
-        "state",
-        "token",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        task_id: str,
-        line: bytes,
-        has_command: bool,
-        priority: int,
-        after: Sequence[str],
-        max_attempts: int,
-        changed_at: str | None = None,
-        state: str = READY,
-        attempts: int = 0,
-        token: int = 0,
-        worker: str = "",
-        reason: str = "",
-        delay: float = 0.0,
-        ended_by: str = "",
-    ) -> None:
-        self.next = self.previous = None
-        self.id = task_id
-        self.line = line
-        self.has_command = has_command
-        self.priority = priority
-        self.after = after
-        self.max_attempts = max_attempts
-        # When the task came into its state, None if it was added in this state.
-        self.changed_at = changed_at
-        self.state = state
-        self.attempts = attempts
-        self.token = token
-        self.worker = worker
-        self.reason = reason
-        self.delay = delay
-        # The event by which the worker ended the last claim, "" if there is none.
-        self.ended_by = ended_by
-        # The number of tasks in `after` that are not done.
-        self.open_dependencies = 0
-
-    @property
-    def shown_state(self) -> str:
-        return WAITING if self.state == READY and self.open_dependencies else self.state
-
-    @property
-    def is_last_attempt(self) -> bool:
-        return self.attempts >= self.max_attempts
-
-    @property
-    def since(self) -> str:
-        """The time at which the task came into its state."""
-        return self._added_at() if self.changed_at is None else self.changed_at
-
-    def due(self) -> float:
-        """Return the time at which the delay before the next attempt ends."""
-        return (from_iso(self.since) or 0.0) + self.delay
-
-    def task(self, before: Task | None = None) -> Task:
-        """Return the task as of now.
-
-        `before`: an earlier `Task` to copy the immutable fields from.
-        """
-        if before is None:
-            record = parse_event(self.line)
-            spec, added_at = spec_in_log(record), str(record.get("at", ""))
-        else:
-            spec, added_at = before.spec, before.added_at
-        return Task(
-            spec=spec,
-            state=self.shown_state,
-            attempts=self.attempts,
-            worker=self.worker,
-            token=self.token or None,
-            since=added_at if self.changed_at is None else self.changed_at,
-            reason=self.reason,
-            ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
-            added_at=added_at,
-        )
-
-    def _added_at(self) -> str:
-        at, rest = self.line[21:45], self.line[45:46]
-        if self.line.startswith(_ADDED) and rest == b'"' and b'"' not in at and b"\\" not in at:
-            return at.decode()
-        return str(parse_event(self.line).get("at", ""))
-
-
-# In the order of the arguments of TaskState, after `task_id` and `line`.
-_COLUMNS = (
-    "has_command",
-    "priority",
-    "after",
-    "max_attempts",
-    "changed_at",
-    "state",
-    "attempts",
-    "token",
-    "worker",
-    "reason",
-    "delay",
-    "ended_by",
-)
-
-
-def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
-    """Return the state of a task, given whether its lock is free.
-
-    A running task whose lock is free has lost its worker. Such a task is ready, or
-    failed after its last attempt, even while no event says so yet.
-    """
-    if entry.state != RUNNING or not lock_is_free:
-        return entry.shown_state
-    return FAILED if entry.is_last_attempt else READY
 
 
 class QueueState:
-    """The queue, as far as its log was read. `damaged` counts invalid lines."""
+    """The state of the queue after the lines that were read. `damaged` is the number of
+    invalid lines.
+    """
 
-    VERSION = 3
+    VERSION = 4
 
     def __init__(self) -> None:
         self.entries: dict[str, TaskState] = {}
@@ -195,6 +72,7 @@ class QueueState:
             "done": self._done,
             "fail": self._fail,
             "release": self._release,
+            "void": self._void,
             "retry": self._retry,
             "cancel": self._cancel,
         }
@@ -222,37 +100,37 @@ class QueueState:
         return found
 
     def best(
-        self, now: float, skip: Container[str], among: int, *, commands_only: bool = False
+        self, now: float, skip: Container[str], among: int, accepted: Accepted = ALL
     ) -> list[TaskState]:
-        """Return the next ready tasks, at most `among` of one priority.
+        """Return the next ready tasks: at most `among` tasks, all of the same priority.
 
-        `skip` has ids to leave out.
+        `skip` has the ids of tasks to leave out.
         """
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
             # Otherwise the delay belongs to an earlier attempt.
             if entry.state == READY and moment == entry.due():
-                entry.delay = 0.0
                 self._ready.add(entry)
 
         def fits(entry: TaskState) -> bool:
-            return entry.id not in skip and (entry.has_command or not commands_only)
+            return entry.id not in skip and accepted.fits(entry)
 
         found: list[TaskState] = self._ready.best(fits, among)
         return found
 
-    def is_finished(self, *, commands_only: bool = False) -> bool:
+    def is_finished(self, accepted: Accepted = ALL, dead: Container[str] = ()) -> bool:
         """Return whether no task is running or ready, now or after its delay.
 
         If True, each open task waits for a task that failed, was cancelled or is missing.
+        Only ready tasks in `accepted` count. Running tasks in `dead` do not count.
         """
         delayed = [
             entry for _, name in self._delayed if (entry := self.entries[name]).state == READY
         ]
-        if self.running or any(entry.has_command or not commands_only for entry in delayed):
+        if any(name not in dead for name in self.running) or any(map(accepted.fits, delayed)):
             return False
-        return not self._ready.best(lambda entry: entry.has_command or not commands_only)
+        return not self._ready.best(accepted.fits)
 
     def next_due(self) -> float | None:
         """Return the time at which the next delayed task is ready again, None if no
@@ -261,7 +139,8 @@ class QueueState:
         return self._delayed[0][0] if self._delayed else None
 
     def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a cycle that would exist if these tasks were added, each after others.
+        """Return a cycle of tasks that would wait for each other if the given tasks
+        were added.
 
         Return an empty list if there is no cycle.
         """
@@ -287,8 +166,8 @@ class QueueState:
         return []
 
     def blocked(self) -> dict[str, str]:
-        """Return each task that waits for a failed, cancelled or missing task, with the
-        task for which it waits.
+        """Return each task that waits for a failed, cancelled or missing task. With
+        each task, return the task that it waits for.
         """
         found: dict[str, str] = {}
         culprits = [
@@ -316,7 +195,7 @@ class QueueState:
         return [
             len(entries),
             *texts,
-            *(encode_column([getattr(entry, name) for entry in entries]) for name in _COLUMNS),
+            *(encode_column([getattr(entry, name) for entry in entries]) for name in COLUMNS),
         ]
 
     def load(self, data: Any) -> None:
@@ -327,7 +206,7 @@ class QueueState:
         if (
             not count == len(ids) == len(self.entries)
             or next(lines, None) is not None
-            or len(values) != len(_COLUMNS)
+            or len(values) != len(COLUMNS)
         ):
             raise ValueError
         for entry in self.entries.values():
@@ -364,12 +243,13 @@ class QueueState:
         token = record["token"]
         if token <= entry.token or entry.state not in (READY, RUNNING) or entry.open_dependencies:
             return False
-        entry.token = token
-        if entry.state == RUNNING and entry.is_last_attempt:
-            self._end(
-                entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts)
-            )
-            return False
+        before, entry.token = entry.token, token
+        if entry.state == RUNNING:
+            entry.lapsed = (*entry.lapsed, before)
+            if entry.is_last_attempt:
+                died = _DIED.format(worker=entry.worker, attempts=entry.attempts)
+                self._end(entry, FAILED, record, died)
+                return False
         self._ready.discard(entry)
         self.running[entry.id] = entry
         entry.attempts += 1
@@ -382,6 +262,7 @@ class QueueState:
         if not self._fits(entry, record):
             return False
         entry.ended_by = "done"
+        entry.lapsed = ()
         self._end(entry, DONE, record)
         for name in self._dependents.pop(entry.id, ()):
             dependent = self.entries[name]
@@ -393,11 +274,14 @@ class QueueState:
     def _fail(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
+        delay = float(record.get("delay", 0))
         entry.ended_by = "fail"
+        if record.get("final"):
+            entry.lapsed = ()  # no attempt that does not count makes the task ready again
         if record.get("final") or entry.is_last_attempt:
             self._end(entry, FAILED, record)
         else:
-            self._back(entry, record, delay=float(record.get("delay", 0)))
+            self._back(entry, record, delay=delay)
         return True
 
     def _release(self, entry: TaskState, record: dict[str, Any]) -> bool:
@@ -408,16 +292,34 @@ class QueueState:
         self._back(entry, record, first=True)
         return True
 
+    def _void(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        token = record["token"]
+        if self._fits(entry, record):
+            entry.attempts -= 1
+            self._back(entry, record, first=True)
+        elif token in entry.lapsed:
+            entry.lapsed = tuple(other for other in entry.lapsed if other != token)
+            entry.attempts -= 1
+            if entry.state == FAILED:
+                self._back(entry, record, first=True)
+        elif entry.state == READY and token > entry.token:
+            entry.token = token  # its claim may still come, from a server that was slow
+        else:
+            return False
+        return True
+
     def _retry(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state not in (FAILED, CANCELLED):
             return False
         entry.attempts = 0
+        entry.lapsed = ()
         self._back(entry, record)
         return True
 
     def _cancel(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state in ENDED:
             return False
+        entry.lapsed = ()
         self._ready.discard(entry)
         self._end(entry, CANCELLED, record)
         return True

@@ -1,12 +1,13 @@
-"""A task as a user asks for it (`TaskSpec`), and as it is now in the queue (`Task`).
+"""`TaskSpec` is a task as a user describes it. `Task` is a task in the queue, with its
+present state.
 
 Every field of a task is declared once, in `TaskSpec`. The check of input, the JSON
 form, the types in the queue's log, the options of `swarm task add` and the schema of
-the HTTP API follow from this declaration. `TaskFields` repeats it for type checkers; a
-test compares the two.
+the HTTP API follow from this declaration. `TaskFields` repeats the declaration for type
+checkers; a test compares both classes.
 
-A command that only counts tasks imports this module, so the module does not import
-`dataclasses`.
+This module does not import `dataclasses`, which would slow down commands that only
+count tasks.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Kind:
     """A kind of value: its JSON types, its name in a usage line, and the check of
     input.
 
-    `check` takes a value, the words that name the value in an error, and its field.
-    `check` returns the value as a `TaskSpec` has it, or raises BadInput.
-    `none_is_default`: null means "not given".
+    `check` takes a value, the words that name the value in an error, and the field of
+    the value. `check` returns the value as a `TaskSpec` has it, or raises BadInput.
+    With `none_is_default`, null means that the value was not given.
     """
 
     __slots__ = ("check", "json_types", "metavar", "none_is_default")
@@ -118,7 +119,7 @@ def _check_text(value: object, what: str, _: TaskField) -> str | None:
     if not isinstance(value, str):
         raise BadInput(f"{what} must be text.")
     if "\0" in value:
-        raise BadInput(f"{what} contains a NUL character, which no command can be given.")
+        raise BadInput(f"{what} contains a NUL character, which no command line can contain.")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -190,10 +191,11 @@ class _Declared(FrozenRecord):
 class TaskSpec(_Declared):
     """A task as a user asks for it.
 
-    It has a `prompt` for an agent, a `command`, or both.
+    A task has a `prompt` for an agent, a `command`, or both.
 
-    With both, the command runs and finds the prompt in its environment. A command given
-    as one string is run by a shell. A command given as a list is run as it is.
+    If a task has a prompt and a command, the command runs and finds the prompt in its
+    environment. A command given as one string is run by a shell. A command given as a
+    list is run without a shell.
     """
 
     id: str = task_field(NAME, "its name, unique in the queue")
@@ -252,7 +254,7 @@ if TYPE_CHECKING:
 
 
 class Task(FrozenRecord):
-    """A task as it is now: the fields that a user asked for, its state and its
+    """A task in the queue: the fields that a user gave, its present state and its
     attempts.
     """
 
@@ -274,7 +276,7 @@ class Task(FrozenRecord):
         return self.spec.id
 
     def fields(self) -> dict[str, Any]:
-        """Return the task as JSON shows it. `task_schema` describes the result."""
+        """Return the task as a dict for JSON. `task_schema` describes the result."""
         asked = self.spec.as_dict()
         return {
             "id": asked.pop("id"),
@@ -291,7 +293,7 @@ class Task(FrozenRecord):
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value that the caller may change, as JSON has it."""
+    """Return a copy of a value in the form that JSON has, which the caller may change."""
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if hasattr(value, "keys") else value
@@ -317,7 +319,7 @@ def task_schema(states: Sequence[str]) -> dict[str, dict[str, Any]]:
 def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
     """Return the task that a user or a program describes.
 
-    Raise BadInput that says which field is wrong, and why.
+    Raise BadInput, which says which field is wrong and why.
     """
     if not hasattr(fields, "keys"):
         raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
@@ -335,7 +337,8 @@ def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
     spec = TaskSpec(*(field.check(fields, where) for field in TASK_FIELDS))
     if not spec.prompt and not spec.command:
         raise BadInput(
-            f"{where} has neither a prompt nor a command. Give one of them. On the command line: "
+            f"{where} has neither a prompt nor a command. Give a prompt or a command. On the "
+            "command line: "
             "--prompt TEXT or -- COMMAND."
         )
     return spec
@@ -344,7 +347,7 @@ def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
 def spec_in_log(record: Mapping[str, Any]) -> TaskSpec:
     """Return the task that an `add` event of the log describes.
 
-    The task was checked before the event was written.
+    The fields need no check, because they were checked before the event was written.
     """
     given: dict[str, Any] = {name: record[name] for name in _NAMES if name in record}
     for name, value in given.items():

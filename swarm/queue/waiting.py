@@ -1,4 +1,4 @@
-"""Wait until a task meets a condition, and notice when the task never will.
+"""Wait until a task meets a condition, and notice when the task can never meet it.
 
     done                               the task is done in the queue; a task that is not
                                        in the queue has a DONE without a later START
@@ -6,10 +6,10 @@
     ready waiting running ...          its state in the queue
     START DONE WAIT ERROR HELP SKIP    its latest status record, now or later
 
-Informational records do not count. A condition that only a user can bring about, such
-as "done" for a failed task, will `never` come: the wait ends at once. If the task does
-not exist yet, the wait goes on. The store reports most changes; the end of a process,
-which no store reports, is checked every second.
+Informational records do not count. If only a user can bring the condition about, such
+as "done" for a failed task, the wait ends at once with `never`. If the task does not
+exist yet, the wait goes on. The store reports most changes; the end of a process, which
+no store reports, is checked every second.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from swarm.queue.queue import Task, TaskQueue
 from swarm.status.events import is_informational
 from swarm.status.log import LOG, STATES, parse_record, search_texts
 from swarm.stores.contract import Store
+from swarm.terminal.text import foreign, foreign_name
 
 FREE = "free"
 CONDITIONS = (FREE, *QUEUE_STATES, *STATES)
@@ -37,7 +38,7 @@ _ENDLESS = 3600.0  # seconds of one sleep without a deadline
 class Answer:
     """Whether the condition is met, and a text that describes the task.
 
-    `never`: only a user can bring the condition about.
+    `never` says that only a user can bring the condition about.
     """
 
     met: bool
@@ -52,17 +53,19 @@ def wait_for(
     timeout: float | None = None,
     unknown: Callable[[], object] = lambda: None,
     away: Callable[[Unreachable], object] | None = None,
+    stopped: Callable[[], bool] | None = None,
 ) -> Answer:
-    """Wait until the condition is met, or never can be, or time is up.
+    """Wait until the condition is met, or never can be, or time is up, or `stopped`.
 
-    Return the answer of that moment. Call `unknown` once if there is no such task.
-    While the server is unreachable, call `away` and go on waiting; without `away`,
-    raise Unreachable. Raise BadInput if the condition is unknown.
+    Return the answer at the end of the wait. Call `unknown` once if the task does not
+    exist. While the server is unreachable, call `away` and go on waiting; without
+    `away`, raise Unreachable. Raise BadInput if the condition is unknown.
     """
     check_name(task, "task_id")
     if what not in CONDITIONS:
         raise BadInput(
-            f"{what[:40]!r} is nothing to wait for. Choose {FREE} (no worker holds the lock), a "
+            f"{what[:40]!r} is not a condition to wait for. Choose {FREE} (no worker holds the "
+            "lock), a "
             f"state in the queue ({' '.join(QUEUE_STATES)}), or the type of the latest record in "
             f"the log ({' '.join(STATES)})."
         )
@@ -73,12 +76,12 @@ def wait_for(
         try:
             answer = question.ask()
             left = _ENDLESS if deadline is None else deadline - store.clock.steady()
-            if answer.met or answer.never or left <= 0:
+            if answer.met or answer.never or left <= 0 or (stopped and stopped()):
                 return answer
             if not question.known and not warned:
                 warned = True
                 unknown()
-            question.sleep(left)
+            question.sleep(min(left, _POLL_INTERVAL) if stopped else left)
         except Unreachable as error:
             if away is None or (deadline is not None and store.clock.steady() >= deadline):
                 raise
@@ -95,19 +98,20 @@ class _LockQuestion:
         self._task = task
 
     def ask(self) -> Answer:
-        status = self._table.status(self._task)
+        status, name = self._table.status(self._task), foreign_name(self._task)
         if not status.exists:
-            return Answer(True, f"{self._task} is free")
+            return Answer(True, f"{name} is free")
         if status.is_held:
-            return Answer(False, f"{self._task} is held by {status.holder or 'an unknown worker'}")
-        return Answer(True, f"{self._task} is free ({status.reason or 'its lease is over'})")
+            holder = foreign_name(status.holder) if status.holder else "an unknown worker"
+            return Answer(False, f"{name} is held by {holder}")
+        return Answer(True, f"{name} is free ({status.reason or 'its lease is over'})")
 
     def sleep(self, left: float) -> None:
         self._table.await_change(self._task, left)
 
 
 class _TaskQuestion:
-    """Whether a task is in some state, by the queue or by the status log."""
+    """Whether a task is in a given state, according to the queue or to the status log."""
 
     def __init__(self, store: Store, task: str, what: str) -> None:
         self._store = store
@@ -137,7 +141,8 @@ class _TaskQuestion:
             self._queue.wait(min(left, _POLL_INTERVAL))
 
     def _by_queue(self, task: Task) -> Answer:
-        text = f"{task.id} is {task.state}" + (f" ({task.reason})" if task.reason else "")
+        name = foreign_name(task.id)
+        text = f"{name} is {task.state}" + (f" ({foreign(task.reason)})" if task.reason else "")
         if task.state == self._what:
             return Answer(True, text)
         if task.state in ENDED:
@@ -145,30 +150,35 @@ class _TaskQuestion:
         culprit = self._queue.blocked().get(task.id)
         if culprit:
             return Answer(
-                False, f"{task.id} comes after {culprit}, which will not be done", never=True
+                False,
+                f"{name} comes after {foreign_name(culprit)}, which will not be done",
+                never=True,
             )
-        return Answer(False, f"{text}, by {task.worker}" if task.state == "running" else text)
+        return Answer(
+            False, f"{text}, by {foreign_name(task.worker)}" if task.state == "running" else text
+        )
 
     def _by_log(self) -> Answer:
         self._records.read()
-        latest, worker = self._records.latest, self._records.worker
+        latest, name = self._records.latest, foreign_name(self._task)
+        worker = foreign_name(self._records.worker) if self._records.worker else "an unknown worker"
         if not latest:
-            return Answer(False, f"{self._task} has no status record yet")
+            return Answer(False, f"{name} has no status record yet")
         if self._what in self._records.later:
-            return Answer(True, f"{self._task} has got a record {self._what}")
+            return Answer(True, f"{name} has got a record {self._what}")
         met = self._records.done if self._what == DONE else latest == self._what
         return Answer(
             met,
-            f"the latest record of {self._task} is {latest}, by {worker or 'an unknown worker'}",
+            f"the latest record of {name} is {latest}, by {worker}",
         )
 
 
 class _TaskRecords:
-    """The status records of one task, as far as they were read.
+    """The status records of one task that were read until now.
 
     `latest` is the state of the last record, "" if there is no record. `done` says
-    whether no START followed the last DONE. `later` has the states that came after the
-    first read, even those that lasted a moment.
+    whether no START followed the last DONE. `later` has all states that the task had
+    after the first read, even for a moment.
     """
 
     def __init__(self, store: Store, task: str) -> None:

@@ -107,7 +107,7 @@ def test_without_pyyaml_a_yaml_file_names_the_install_and_what_needs_none(
     text_of_error = str(caught.value)
     assert (
         f"reading {name} as YAML needs the package PyYAML" in text_of_error
-        and "JSON and JSON Lines can be read without it" in text_of_error
+        and "JSON and JSON Lines can be read without PyYAML" in text_of_error
     )
     assert text_of_error.endswith(f"Run: {sys.executable} -m pip install PyYAML")
 
@@ -116,3 +116,16 @@ def test_without_pyyaml_a_yaml_file_names_the_install_and_what_needs_none(
 def test_without_pyyaml_json_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert parse('{"id": "a", "prompt": "one"}', name) == [A]
+
+
+def test_a_yaml_file_with_nested_aliases_is_refused_at_once() -> None:
+    """Each line has ten times as many values as the line before."""
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12)]
+    text = "\n".join(["l0: &l0 [x]", *levels, "tasks: [{id: a, prompt: p, meta: {k: *l11}}]"])
+    with pytest.raises(BadInput, match=r"t\.yaml has an alias in line 2"):
+        parse(text, "t.yaml")
+
+
+def test_an_asterisk_in_a_yaml_text_is_no_alias() -> None:
+    (task,) = parse("- id: a\n  prompt: 'fix *all* of src/**'\n", "t.yaml")
+    assert task.prompt == "fix *all* of src/**"

@@ -9,19 +9,23 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskExists, WrongState
 from swarm.locks.table import LockTable
-from swarm.queue import queue as task_queue
-from swarm.queue.events import LOG, MAX_REASON_BYTES
+from swarm.queue import adding
+from swarm.queue import queue as module
+from swarm.queue.claims import Ending
+from swarm.queue.events import LOG, MAX_REASON_BYTES, event
 from swarm.queue.queue import Claim, TaskQueue
-from swarm.queue.state import QueueState, TaskState
-from swarm.queue.task import TaskSpec
+from swarm.queue.state import QueueState
+from swarm.queue.task import Task, TaskSpec
+from swarm.queue.task_state import TaskState
 from swarm.settings import lock_ttl
 from swarm.status.log import StatusLog
 from swarm.stores import log_fold
@@ -47,7 +51,7 @@ def _refuse(*_: Any, **__: Any) -> Any:
     raise StoreError("the disk is full")
 
 
-def records(store: Store, task: str) -> list[tuple[str, str, str, dict[str, object]]]:
+def records(store: Store, task: str) -> list[tuple[str, str, str, dict[str, Any]]]:
     """What the status log says about a task, with everything in it."""
     found = [record for _, record in StatusLog(store).query(task)]
     return [
@@ -90,19 +94,20 @@ class TestAdding:
         assert queue.get("a").spec.prompt == "one"
 
     @pytest.mark.parametrize("one", ["the same", "another"])
+    @pytest.mark.parametrize("later", [0, 1])
     def test_of_two_processes_that_add_an_id_at_once_one_finds_it_taken(
-        self, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, one: str
+        self, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, one: str, later: int
     ) -> None:
         mine, other = TaskQueue(store), TaskQueue(store)
-        check = task_queue._check_new
+        check = adding._check_new
 
         def slow(specs: Sequence[TaskSpec], state: QueueState) -> None:
             check(specs, state)
             monkeypatch.undo()
             assert mine.add_all([TaskSpec("a", "mine"), TaskSpec("b", "same")]) == (["a", "b"], [])
-            clock.pass_time(1)
+            clock.pass_time(later)
 
-        monkeypatch.setattr(task_queue, "_check_new", slow)
+        monkeypatch.setattr(adding, "_check_new", slow)
         if one == "another":
             with pytest.raises(TaskExists, match="a exists already, with other fields"):
                 other.add_all([TaskSpec("a", "other")])
@@ -113,13 +118,13 @@ class TestAdding:
     def test_a_task_that_would_close_a_cycle_made_meanwhile_is_an_error(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        check = task_queue._check_new
+        check = adding._check_new
 
         def slow(specs: Sequence[TaskSpec], state: QueueState) -> None:
             check(specs, state)
             store.append(LOG, b'{"op": "add", "id": "b", "prompt": "x", "after": ["a"]}')
 
-        monkeypatch.setattr(task_queue, "_check_new", slow)
+        monkeypatch.setattr(adding, "_check_new", slow)
         queue = TaskQueue(store)
         with pytest.raises(StoreError, match=r"a was not added.*Try again"):
             queue.add_all([TaskSpec("b", "x"), TaskSpec("a", "x", after=("b",))])
@@ -334,7 +339,7 @@ class TestClaiming:
         locks = LockTable(store)
         held = locks.acquire("a", "ada", None)
         assert queue.claim("w").task.id == "b"
-        with pytest.raises(NoTask, match="others hold") as caught:
+        with pytest.raises(NoTask, match="other workers hold") as caught:
             queue.claim("w")
         assert caught.value.holders == {"a": "ada", "b": "w"}
         locks.release("a", "ada", held.token)
@@ -403,6 +408,15 @@ class TestClaiming:
             "a was looked at, and is held still"
         )
 
+    def test_a_held_task_that_is_skipped_again_comes_last(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
+        choice = queue._claims()._choice
+        for name in "aba":
+            clock.pass_time(0.1)
+            choice.skip_held(name, "ada")
+        assert list(choice.held) == ["b", "a"]
+
     def test_while_others_work_a_claim_takes_one_of_the_first_eight_of_the_highest_priority(
         self, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -459,6 +473,14 @@ class TestClaiming:
         queue.done("a", "w", claim.token)
         assert why() == ("finished", {})
 
+    def test_a_caller_may_leave_tasks_with_a_command_to_others(self, queue: TaskQueue) -> None:
+        queue.add("c", command="true", priority=9)
+        queue.add("p", "x")
+        assert queue.claim("w", prompts_only=True).task.id == "p"
+        with pytest.raises(NoTask):
+            queue.claim("w", prompts_only=True)
+        assert queue.claim("w").task.id == "c"
+
     def test_a_worker_without_an_agent_gets_only_tasks_with_a_command(
         self, queue: TaskQueue, clock: HandClock
     ) -> None:
@@ -491,9 +513,10 @@ class TestClaiming:
         queue.fail("p", "agent", queue.claim("agent", "p").token, delay=30)
         assert nothing() == left
         queue.claim("agent", "q", ttl=5)
-        clock.pass_time(6)
-        # which has died, but a command cannot take its place
         assert nothing()[::2] == ("busy", {"q": "agent"})
+        clock.pass_time(6)
+        # which has died, but a worker without an agent cannot take its place
+        assert nothing() == left
 
     def test_a_named_task_is_claimed_as_any_other(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
@@ -570,6 +593,32 @@ class TestClaiming:
         tokens = [int(event.split()[1]) for event in events[::2]]
         assert events == [f"{what} {token}" for token in tokens for what in "BE"]
         assert tokens == sorted(set(tokens)) and len(tokens) == 360
+
+    def test_a_claim_has_a_larger_token_than_any_claim_in_the_log(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
+        queue.add("a", "x")
+        store.append(LOG, event("claim", at="", id="a", worker="w", token=50))
+        assert queue.claim("v", "a").token > 50
+
+    def test_a_claim_logs_no_failure_that_another_worker_reported(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        queue.claim("late", ttl=5)
+        clock.pass_time(6)
+        locks = queue._log().locks
+        acquire = locks.acquire
+
+        def slowly(*args: Any, **options: Any) -> Any:
+            answer = acquire(*args, **options)
+            store.append(LOG, event("fail", at="", id="a", worker="late", token=1, final=True))
+            return answer
+
+        monkeypatch.setattr(locks, "acquire", slowly)
+        with pytest.raises(WrongState, match="a is failed now"):
+            queue.claim("w", "a")
+        assert [state for state, _ in logged(store, "a")] == ["START"]
 
     @pytest.mark.parametrize("successor", ["w2", "w1"])
     def test_a_claim_that_was_slower_than_its_successor_is_refused(
@@ -691,21 +740,55 @@ class TestEnding:
             getattr(queue, end)("a", "w1", late.token)
         assert queue.get("a").state == "done"
 
-    def test_a_late_worker_is_refused_by_the_log_alone(
+    def test_an_older_run_of_the_same_worker_is_told_which_claim_counts(
         self, queue: TaskQueue, store: Store, clock: HandClock
     ) -> None:
+        queue.add("a", "x")
+        late = queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        new = TaskQueue(store).claim("w")
+        expected = f"w has a with token {new.token}, not with token {late.token}"
+        with pytest.raises(LockLost, match=expected) as caught:
+            queue.done("a", "w", late.token)
+        assert caught.value.task_id == "a"
+
+    def test_a_worker_without_a_claim_is_told_how_to_get_one(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
+        queue.add("a", "x")
+        command = "swarm task claim a --worker w"
+        with pytest.raises(LockLost, match=f"no claim on a: .*ready. Claim it first: {command}$"):
+            queue.done("a", "w")
+        assert logged(store, "a")[-1] == (
+            "SKIP",
+            "DONE with no token was refused: the task is ready",
+        )
+        first = queue.claim("w")
+        queue.release("a", "w", first.token)
+        with pytest.raises(LockLost, match=rf"\. Stop .*, or claim it again: {command}$"):
+            queue.done("a", "w", first.token)
+
+    def test_a_late_worker_is_refused_by_the_log_alone(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """It looked at the lock, slept, and wrote its line only when another had
-        claimed the task and given it back.
+        claimed the task and given it back. Then a later lock of its own stays.
         """
         queue.add("a", "x")
         late = queue.claim("w1", ttl=5)
         clock.pass_time(6)
         other = TaskQueue(store)
         other.release("a", "w2", other.claim("w2").token)
-        queue._claims()._check_lock = lambda *_: None  # type: ignore[method-assign]
-        with pytest.raises(LockLost, match="the task is ready"):
+        later = []
+        monkeypatch.setattr(
+            queue._claims(),
+            "_check_lock",
+            lambda *_: later.append(LockTable(store).acquire("a", "w1", 60)),
+        )
+        with pytest.raises(LockLost, match="no claim on a with token 1: the task is ready"):
             queue.done("a", "w1", late.token)
         assert queue.get("a").state == "ready"
+        assert LockTable(store).status("a").is_held_by("w1", later[0].token)
 
     def test_a_late_worker_is_refused_while_another_holds_the_lock(
         self, queue: TaskQueue, store: Store, clock: HandClock
@@ -773,7 +856,7 @@ class TestEnding:
         assert queue.done("a", "w", second.token).state == "done"
         with pytest.raises(LockLost, match="the task is done"):
             queue.done("a", "w", first.token)
-        with pytest.raises(LockLost, match="the task is done"):
+        with pytest.raises(LockLost, match=r"is done\. Stop working on the task\.$"):
             queue.fail("a", "w", second.token)
 
     def test_every_record_tells_which_claim_it_is_about(
@@ -789,7 +872,12 @@ class TestEnding:
         queue.fail("a", "w", queue.claim("w").token, "never", delay=5, final=True)
         queue.retry("a", "ada")
         queue.done("a", "w", queue.claim("w").token, tests=12)
-        assert records(store, "a") == [
+        found = records(store, "a")
+        processes = [about.pop("process", None) for _, _, _, about in found]
+        ends = [state != "START" for state, _, _, _ in found]
+        assert [bool(each) for each in processes] == ends
+        assert {each["pid"] for each in processes if each} == {os.getpid()}
+        assert found == [
             ("START", "w", "", {"token": 1, "attempt": 1}),
             ("START", "v", "taken over from w", {"token": 2, "attempt": 2, "taken_over_from": "w"}),
             (
@@ -822,6 +910,8 @@ class TestEnding:
         assert {line.pop("at") for line in lines} == {to_iso(clock.now())} and {
             line.pop("id") for line in lines
         } == {"a"}
+        nonces = [line.pop("nonce") for line in lines if "nonce" in line]
+        assert len(set(nonces)) == len(nonces) == 4, "the lines without a token"
         assert lines == [
             {"op": "add", "prompt": "x"},
             {"op": "claim", "worker": "w", "token": 1},
@@ -918,7 +1008,7 @@ class TestEnding:
     ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
-        with pytest.raises(BadInput, match="Put it in a file"):
+        with pytest.raises(BadInput, match="in a file"):
             queue.done("a", "w", claim.token, "x" * 9_000_000)
         assert queue.get("a").state == "running"
 
@@ -1066,10 +1156,91 @@ class TestDying:
             queue.claim("w", "a", ttl=5)
         assert caught.value.task_id == "a"
         lines = [json.loads(line) for line in store.read_log(LOG)[0]][1:]
-        back = [{"op": "release", "at": to_iso(clock.now()), "id": "a", "worker": "w", "token": 1}]
+        back = [{"op": "void", "at": to_iso(clock.now()), "id": "a", "worker": "w", "token": 1}]
         assert lines[1:] == ([] if slow == "acquire" else back) and len(lines) == (
             0 if slow == "acquire" else 2
         )
+
+    @pytest.mark.parametrize("named", [None, "a"])
+    @pytest.mark.parametrize("errors", [1, 3])
+    def test_a_claim_whose_line_was_written_before_an_error_costs_no_attempt(
+        self,
+        queue: TaskQueue,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
+        errors: int,
+        named: str | None,
+    ) -> None:
+        """Once, or as long as the store cannot be used."""
+        queue.add("a", "x", max_attempts=1)
+        append, left = store.append, errors
+
+        def broken(log: str, line: bytes) -> str:
+            nonlocal left
+            cursor = append(log, line) if log == LOG and b'"claim"' in line else ""
+            if left:
+                left -= 1
+                raise StoreError("an error after the line was written")
+            return cursor or append(log, line)
+
+        monkeypatch.setattr(store, "append", broken)
+        with pytest.raises(StoreError):
+            queue.claim("w")
+        left = 0
+        assert TaskQueue(store).get("a").state == ("ready" if errors == 1 else "failed")
+        claim = queue.claim("w", named)
+        assert claim.task.attempts == 1
+        assert queue.done("a", "w", claim.token).state == "done"
+
+    def test_a_worker_that_sleeps_past_its_lease_in_its_claim_uses_no_attempt_up(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its claim is written when the next worker has the lock, and is voided when
+        the claim of that worker has been refused.
+        """
+        queue.add("a", "x", max_attempts=1)
+        append, other = store.append, TaskQueue(store)
+        order = []
+
+        def slept(log: str, line: bytes) -> str:
+            if log != LOG:
+                return append(log, line)
+            order.append((json.loads(line)["op"], json.loads(line).get("worker")))
+            if order == [("claim", "asleep")]:
+                clock.pass_time(6)
+                lock = LockTable(store).acquire("a", "other", 60)
+                cursor = append(log, line)
+                line = event(
+                    "claim", at=other._log().now(), id="a", worker="other", token=lock.token
+                )
+                append(LOG, line)
+                LockTable(store).release("a", "other")
+                return cursor
+            return append(log, line)
+
+        monkeypatch.setattr(store, "append", slept)
+        with pytest.raises(WrongState, match="its lease of 5 seconds ended"):
+            queue.claim("asleep", "a", ttl=5)
+        assert order == [("claim", "asleep"), ("void", "asleep")]
+        assert (other.get("a").state, other.get("a").attempts) == ("ready", 0)
+
+    def test_a_claim_of_which_its_worker_is_not_told_costs_no_attempt(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+
+        def interrupted(claim: Callable[[], Claim], _: float) -> Claim:
+            assert claim().token == 1
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(queue, "retry_claim", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.claim("w")
+        task = TaskQueue(store).get("a")
+        assert (task.state, task.attempts) == ("ready", 0)
+        assert not LockTable(store).status("a").exists
+        void = json.loads(store.read_log(LOG)[0][-1])
+        assert (void["op"], void["id"], void["worker"], void["token"]) == ("void", "a", "w", 1)
 
     def test_a_failed_claim_raises_its_cause_even_if_it_cannot_be_undone(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -1242,15 +1413,134 @@ class TestKeeping:
             assert lease.ttl == lock_ttl()
 
 
+class TestWaiting:
+    """Where waiting lets time pass, by both clocks, and is counted in `pauses`."""
+
+    @pytest.fixture
+    def pauses(
+        self, queue: TaskQueue, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> list[float]:
+        pauses: list[float] = []
+        now = 1024.0  # a float that takes fractions exactly
+
+        def wait(timeout: float) -> bool:
+            nonlocal now
+            now += timeout
+            clock.pass_time(timeout)
+            pauses.append(timeout)
+            return False
+
+        monkeypatch.setattr(queue, "wait", wait)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+        return pauses
+
+    def test_a_claim_without_a_task_tries_again_until_its_time_is_over(
+        self, queue: TaskQueue, pauses: list[float]
+    ) -> None:
+        with pytest.raises(NoTask):
+            queue.claim("w", wait=1.25)
+        assert pauses == [0.5, 0.5, 0.25]
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        assert len(pauses) == 3
+
+    @pytest.mark.parametrize(("left", "pause"), [(0.25, 0.25), (0.004, 0.01), (3.0, 0.5)])
+    def test_a_claim_waits_for_the_delay_of_a_task(
+        self, queue: TaskQueue, clock: HandClock, pauses: list[float], left: float, pause: float
+    ) -> None:
+        queue.add("a", "x")
+        queue.fail("a", "w", queue.claim("w").token, delay=10)
+        clock.pass_time(10 - left)
+        assert queue.claim("w", wait=10).task.id == "a"
+        assert pauses[0] == pytest.approx(pause, abs=0.002)
+
+    def test_a_named_task_that_is_not_there_is_not_waited_for(
+        self, queue: TaskQueue, pauses: list[float]
+    ) -> None:
+        with pytest.raises(NoTask) as caught:
+            queue.claim("w", "a", wait=60)
+        assert caught.value.why == "unknown" and pauses == []
+
+    def test_a_caller_that_is_asked_to_stop_tries_once(
+        self, queue: TaskQueue, pauses: list[float]
+    ) -> None:
+        with pytest.raises(NoTask):
+            queue.retry_claim(lambda: queue.claim("w"), 60, lambda: True)
+        assert pauses == []
+
+    @pytest.mark.parametrize("why", ["held", "waits"])
+    def test_a_named_task_is_waited_for_while_it_is_held_or_waits(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch, why: str
+    ) -> None:
+        queue.add("first", "x")
+        queue.add("a", "x", after=["first"] if why == "waits" else [])
+        if why == "held":
+            LockTable(store).acquire("a", "ada", 60)
+
+        def wait(timeout: float) -> bool:
+            if why == "held":
+                LockTable(store).release("a", "ada")
+            else:
+                queue.done("first", "v", queue.claim("v", "first").token)
+            return True
+
+        monkeypatch.setattr(queue, "wait", wait)
+        assert queue.claim("w", "a", wait=60).task.id == "a"
+
+
+class TestUsing:
+    def test_a_lost_claim_is_given_up_once_its_work_has_stopped(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        lost = queue.claim("w", ttl=5)
+        queue.cancel("a", "ada")
+        queue.give_up(lost)
+        assert queue.holder("a") is None
+        later = LockTable(store).acquire("a", "w", 60)
+        queue.give_up(lost)
+        assert LockTable(store).status("a").is_held_by("w", later.token)
+
+    def test_the_holder_of_a_task_is_the_worker_whose_lock_counts(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        assert queue.holder("a") is None
+        queue.claim("w", ttl=5)
+        holder = queue.holder("a")
+        assert holder is not None and holder.worker == "w"
+        clock.pass_time(6)
+        assert queue.holder("a") is None
+        with pytest.raises(BadInput, match=r"^task_id '../a' is not a valid name"):
+            queue.holder("../a")
+
+    def test_an_error_that_may_have_cut_a_change_off_makes_the_queue_read_again(
+        self, queue: TaskQueue
+    ) -> None:
+        queue.add("a", "x")
+        before = queue._log()
+        with pytest.raises(NoTask):
+            queue.get("b")
+        assert queue._log() is before
+        with pytest.raises(ZeroDivisionError):
+            queue._use(lambda log, claims: 1 // 0)
+        assert queue._log() is not before
+
+    def test_a_signal_handler_gets_a_queue_of_its_own(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        assert queue._use(lambda log, claims: queue._log() is not log)
+
+
 @pytest.mark.parametrize(
     "call",
     [
         ("claim", "../w"),
         *((verb, "a", "../w") for verb in ("done", "fail", "release", "retry", "cancel")),
+        *((verb, "a", "../w", 1) for verb in ("done", "fail", "release")),
     ],
 )
 def test_a_worker_without_a_proper_name_may_do_nothing(
-    queue: TaskQueue, store: Store, call: tuple[str, ...]
+    queue: TaskQueue, store: Store, call: tuple[Any, ...]
 ) -> None:
     queue.add("a", "x")
     with pytest.raises(BadInput, match=r"^worker '../w' is not a valid name"):
@@ -1287,8 +1577,17 @@ class TestDirecting:
             TaskQueue(store).retry("a", "bob")
             return state
 
+        ended: list[Ending] = []
+        end = queue._claims().end
+
+        def noted(one: Ending) -> Task:
+            ended.append(one)
+            return end(one)
+
+        monkeypatch.setattr(queue._claims(), "end", noted)
         monkeypatch.setattr(queue._log(), "effective_state", slow)
         assert queue.retry("a", "ada").state == "ready"
+        assert [one.token for one in ended] == [3]  # whoever has claimed the task meanwhile
         assert not LockTable(store).status("a").exists
         assert [record[:3] for record in records(store, "a")[1:]] == [
             ("ERROR", "swarm", "its worker w was gone, at the last of 1 attempts"),
@@ -1353,18 +1652,83 @@ class TestDirecting:
 
         monkeypatch.setattr(log, "append", slow)
         assert queue.cancel("a", "ada").state == "cancelled"
-        assert not LockTable(store).status("a").exists
+        with pytest.raises(LockLost, match="a was cancelled"):
+            LockTable(store).heartbeat("a", "w")
 
     def test_the_worker_of_a_cancelled_task_loses_it(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         queue.cancel("a", "ada")
-        with pytest.raises(LockLost):
+        with pytest.raises(LockLost, match="a was cancelled"):
             LockTable(store).heartbeat("a", "w", claim.token)
+        with queue.keep(claim) as lease, pytest.raises(LockLost, match="a was cancelled"):
+            lease.check()
         with pytest.raises(LockLost, match="the task is cancelled"):
             queue.done("a", "w", claim.token)
         assert queue.get("a").state == "cancelled"
-        assert records(store, "a")[1] == ("SKIP", "ada", "cancelled", {})
+        state, worker, text, about = records(store, "a")[1]
+        assert (state, worker, text) == ("SKIP", "ada", "cancelled")
+        assert about["process"]["pid"] == os.getpid() and about["process"]["uid"] == os.getuid()
+
+    def test_a_cancelled_task_is_free_once_its_worker_has_stopped(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        queue.cancel("a", "ada")
+        lock = queue.holder("a")
+        assert lock is not None and lock.belongs_to("w", claim.token)
+        assert queue.retry("a", "ada").state == "ready"
+        with pytest.raises(LockHeld):
+            TaskQueue(store).claim("v", "a")
+        with pytest.raises(NoTask) as caught:
+            TaskQueue(store).claim("v")
+        assert caught.value.holders == {"a": "w"}
+        with pytest.raises(LockLost):
+            queue.fail("a", "w", claim.token)
+        assert queue.holder("a") is None
+        assert TaskQueue(store).claim("v", "a").task.attempts == 1
+
+    def test_a_cancelled_task_is_free_once_the_lease_of_its_worker_is_over(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w", ttl=60)
+        clock.pass_time(50)
+        queue.cancel("a", "ada")
+        queue.retry("a", "ada")
+        with pytest.raises(LockHeld):
+            TaskQueue(store).claim("v", "a")
+        with pytest.raises(LockLost):
+            LockTable(store).heartbeat("a", "w", claim.token)
+        clock.pass_time(11)
+        assert TaskQueue(store).claim("v", "a").worker == "v"
+
+    def test_a_repeated_cancel_asks_the_worker_again_to_stop(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        with monkeypatch.context() as broken:
+            broken.setattr(LockTable, "ask_to_stop", _refuse)
+            with pytest.raises(StoreError):
+                queue.cancel("a", "ada")
+        LockTable(store).heartbeat("a", "w", claim.token)
+        with pytest.raises(WrongState, match="a is cancelled already"):
+            queue.cancel("a", "ada")
+        with pytest.raises(LockLost):
+            LockTable(store).heartbeat("a", "w", claim.token)
+
+    def test_a_refused_cancel_asks_no_worker_to_stop(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        monkeypatch.setattr(queue._log(), "release_quietly", lambda *_: None)
+        queue.done("a", "w", claim.token)
+        with pytest.raises(WrongState, match="a is done already"):
+            queue.cancel("a", "ada")
+        assert LockTable(store).heartbeat("a", "w", claim.token).token == claim.token
 
     def test_cancel_does_not_release_a_lock_without_a_claim(
         self, queue: TaskQueue, store: Store

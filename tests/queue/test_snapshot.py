@@ -33,6 +33,11 @@ def test_one_value_expands_to_as_many_as_there_are_tasks() -> None:
     assert list(expand([], 0)) == []
 
 
+def test_a_list_of_tasks_expands_to_a_tuple_that_all_entries_may_share() -> None:
+    assert list(expand([["a", "b"]], 2)) == [("a", "b")] * 2
+    assert list(expand(encode_column([["a"], ["b"]]), 2)) == [("a",), ("b",)]
+
+
 def test_a_column_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^$"):
         expand(encode_column(["a", "b"]), 3)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.formats import json_codec
+from swarm.queue import task_state
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec
@@ -39,7 +40,7 @@ def events() -> st.SearchStrategy[dict[str, Any]]:
     )
     with_token = st.fixed_dictionaries(
         {
-            "op": st.sampled_from(["claim", "claim", "done", "fail", "release"]),
+            "op": st.sampled_from(["claim", "claim", "done", "fail", "release", "void"]),
             "id": names,
             "worker": st.sampled_from(["w1", "w2"]),
             "token": st.integers(1, 5),
@@ -106,6 +107,9 @@ def in_state(state: str) -> QueueState:
         ({"op": "fail", "token": 5, "final": True}, {"running": "failed"}),
         ({"op": "release", "token": 5}, {"running": "ready"}),
         ({"op": "release", "token": 4}, {}),
+        ({"op": "void", "token": 5}, {"running": "ready", "new": "ready"}),
+        ({"op": "void", "token": 4}, {"new": "ready"}),
+        ({"op": "void", "token": 6}, {"new": "ready", "ready": "ready"}),
         ({"op": "retry"}, {"failed": "ready", "cancelled": "ready"}),
         ({"op": "cancel"}, {"new": "cancelled", "ready": "cancelled", "running": "cancelled"}),
         ({"op": "fly"}, {}),
@@ -191,7 +195,7 @@ def test_invalid_lines_are_counted_and_empty_ones_are_not() -> None:
     assert queue.damaged == 5
 
 
-@pytest.mark.parametrize("short", range(15))
+@pytest.mark.parametrize("short", range(16))
 def test_an_incomplete_snapshot_is_not_loaded(short: int) -> None:
     queue = in_state("running")
     assert queue.apply(
@@ -208,7 +212,7 @@ def test_an_incomplete_snapshot_is_not_loaded(short: int) -> None:
         and list(fresh.entries) == ["a", "b c", "c"]
         and fresh.running == {"a": fresh.entries["a"]}
     )
-    assert len(data) == 15
+    assert len(data) == 16
     if short == 0:
         data[0] -= 1
     elif short < 3:
@@ -275,6 +279,7 @@ def test_the_time_of_a_new_task_is_read_from_its_line() -> None:
         "2026-02-02T10:30:00.000Z",
         "2026-02-02T10:30:00Z",
         "2026-02-02T10:30+0000",
+        "2026-02-02T10:30:00.000000Z",
         "now",
         None,
     ]
@@ -286,6 +291,25 @@ def test_the_time_of_a_new_task_is_read_from_its_line() -> None:
         for name in (str(number), f"own {number}"):
             entry = queue.entries[name]
             assert entry.since == entry.task().since == entry.task().added_at == (moment or "")
+
+
+def test_the_time_of_a_line_that_swarm_wrote_is_read_without_parsing_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = QueueState()
+    assert queue.apply(b'{"op": "add", "at": "2026-02-02T10:30:00.000Z", "id": "a"}')
+    assert queue.apply(rb'{"op": "add", "at": "2026-02-02T10:30:0\u005a", "id": "b"}')
+    assert queue.entries["b"].since == "2026-02-02T10:30:0Z"
+    monkeypatch.setattr(task_state, "parse_event", None)
+    assert queue.entries["a"].since == "2026-02-02T10:30:00.000Z"
+
+
+def test_a_task_may_be_made_from_an_earlier_one() -> None:
+    queue = in_state("running")
+    before = queue.entries["a"].task()
+    assert apply(queue, "done", token=5)
+    task = queue.entries["a"].task(before)
+    assert task == queue.entries["a"].task() and task.spec is before.spec
 
 
 def test_a_delayed_task_that_is_cancelled_is_no_longer_waited_for() -> None:
@@ -307,12 +331,107 @@ def test_a_task_that_failed_at_no_known_time_waits_no_longer_than_its_delay() ->
     assert [entry.id for entry in queue.best(1e9, (), 1)] == ["a"]
 
 
-def test_a_delay_that_is_over_is_over_also_after_loading_a_snapshot() -> None:
+def test_a_delay_that_is_over_changes_no_snapshot_since_no_line_says_so() -> None:
     queue, fresh = in_state("running"), QueueState()
     assert apply(queue, "fail", token=5, delay=30, at="2026-02-02T10:30:00.000Z")
+    before = queue.dump()
     assert queue.best(1e10, (), 1) and queue.next_due() is None
-    fresh.load(queue.dump())
-    assert fresh.next_due() is None and [entry.id for entry in fresh.best(0.0, (), 1)] == ["a"]
+    assert queue.dump() == before
+    fresh.load(before)
+    assert [entry.id for entry in fresh.best(1e10, (), 1)] == ["a"]
+    assert [entry.id for entry in fresh.best(0.0, (), 1)] == ["a"]
+
+
+def test_a_delay_that_no_number_can_hold_changes_nothing() -> None:
+    queue = in_state("running")
+    before = queue.dump()
+    assert not apply(queue, "fail", token=5, delay=10**400)
+    assert queue.dump() == before and queue.damaged == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_claim_of_which_its_worker_was_never_told_is_no_attempt(
+    attempts: int, late: bool
+) -> None:
+    """Also if the claim of the next worker came before it was voided."""
+    queue = QueueState()
+    assert apply(queue, "add", prompt="x", max_attempts=attempts)
+    assert apply(queue, "claim", token=1, worker="asleep")
+    taken = apply(queue, "claim", token=2, worker="v") if late else None
+    assert apply(queue, "void", token=1)
+    entry = queue.entries["a"]
+    if attempts > 1 and late:
+        assert taken and (entry.state, entry.attempts, entry.worker) == ("running", 1, "v")
+    else:
+        assert not taken and (entry.state, entry.attempts) == ("ready", 0)
+        assert [ready.id for ready in queue.best(0.0, (), 1)] == ["a"]
+    assert not apply(queue, "void", token=1), "it is void once"
+    assert not apply(queue, "done", token=1) and not apply(queue, "claim", token=1)
+    assert queue.damaged == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_task_whose_claim_was_voided_comes_before_its_equals(late: bool) -> None:
+    queue = in_state("running")
+    assert apply(queue, "add", id="b", prompt="x")
+    if late:
+        assert apply(queue, "claim", token=6, worker="v") and apply(queue, "fail", token=6)
+    assert apply(queue, "void", token=5)
+    assert [entry.id for entry in queue.best(0.0, (), 2)] == ["a", "b"]
+
+
+def test_a_task_that_failed_only_by_attempts_that_do_not_count_is_ready_again() -> None:
+    queue = in_state("running")  # by token 5, the first of two attempts
+    assert apply(queue, "claim", token=6, worker="v") and apply(queue, "fail", token=6)
+    entry = queue.entries["a"]
+    assert (entry.state, entry.attempts) == ("failed", 2)
+    assert apply(queue, "void", token=5)
+    assert (entry.state, entry.attempts) == ("ready", 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "final", "retried"),
+    [
+        ("fail", True, False),
+        ("fail", False, True),
+        ("cancel", False, False),
+        ("cancel", False, True),
+        ("done", False, False),
+    ],
+)
+def test_a_late_void_changes_no_decision_that_does_not_rest_on_attempts(
+    end: str, final: bool, retried: bool
+) -> None:
+    queue = in_state("running")
+    assert apply(queue, "claim", token=6, worker="v")
+    assert apply(queue, end, token=6, final=final)
+    assert not retried or apply(queue, "retry")
+    before = queue.dump()
+    assert not apply(queue, "void", token=5) and queue.dump() == before
+    assert queue.damaged == 0
+
+
+def test_an_event_without_a_time_does_not_take_the_time_of_the_add() -> None:
+    queue = QueueState()
+    assert apply(queue, "add", prompt="x", at="2026-02-02T10:30:00.000Z")
+    assert queue.entries["a"].since == "2026-02-02T10:30:00.000Z"
+    assert apply(queue, "claim", token=1) and queue.entries["a"].since == ""
+
+
+def test_a_cancelled_task_is_not_blocked_by_a_task_that_failed() -> None:
+    queue = in_state("failed")
+    assert apply(queue, "add", id="b", prompt="x", after=["a"])
+    assert queue.blocked() == {"b": "a"}
+    assert apply(queue, "cancel", id="b")
+    assert queue.blocked() == {}
+
+
+def test_a_claim_that_arrives_after_it_was_voided_is_refused() -> None:
+    queue = in_state("new")
+    assert apply(queue, "void", token=7)
+    assert not apply(queue, "claim", token=7, worker="w")
+    assert apply(queue, "claim", token=8, worker="w")
 
 
 @given(st.lists(events(), max_size=40), st.data())
@@ -357,6 +476,7 @@ def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(
             assert record["token"] == claimed[task]
         if record["op"] == "done":
             done.add(task)
+        assert 0 <= queue.entries[task].attempts >= len(queue.entries[task].lapsed)
     ready = {entry.id for entry in queue.best(1e10, (), 100)}
     top = max((queue.entries[name].priority for name in ready), default=0)
     expected = {

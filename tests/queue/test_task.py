@@ -18,10 +18,14 @@ from swarm.queue.task import (
     MAX_ATTEMPTS,
     MAX_PRIORITY,
     TASK_FIELDS,
+    WHOLE,
+    Kind,
     Task,
+    TaskField,
     TaskSpec,
     spec_from,
     spec_in_log,
+    task_field,
     task_schema,
 )
 
@@ -78,14 +82,14 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
         ({"prompt": 5}, "the task a: prompt must be text."),
         (
             {"prompt": "\0"},
-            "the task a: prompt contains a NUL character, which no command can be given.",
+            "the task a: prompt contains a NUL character, which no command line can contain.",
         ),
         ({"prompt": "\ud800"}, "the task a: prompt is not valid UTF-8."),
         (
             {"prompt": ""},
             (
-                "the task a has neither a prompt nor a command. Give one of them. On the command "
-                "line: --prompt TEXT or -- COMMAND."
+                "the task a has neither a prompt nor a command. Give a prompt or a command. On "
+                "the command line: --prompt TEXT or -- COMMAND."
             ),
         ),
         ({"command": 5}, "the task a: command must be text."),
@@ -285,3 +289,75 @@ def test_the_schema_of_a_task_describes_what_json_shows_of_it() -> None:
 def test_every_field_has_an_option_but_the_id_and_the_command() -> None:
     assert [field.name for field in TASK_FIELDS if not field.option] == ["id", "command"]
     assert {field.name: field.option for field in TASK_FIELDS}["max_attempts"] == "--max-attempts"
+
+
+def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() -> None:
+    schema = task_schema(["ready", "done"])
+    assert {name: found.get("type") for name, found in schema.items()} == {
+        "id": "string",
+        "state": None,
+        "prompt": ["string", "null"],
+        "command": ["string", "array", "null"],
+        "priority": "integer",
+        "after": "array",
+        "max_attempts": "integer",
+        "timeout": ["number", "null"],
+        "meta": "object",
+        "attempts": "integer",
+        "worker": ["string", "null"],
+        "token": ["integer", "null"],
+        "since": "string",
+        "reason": ["string", "null"],
+        "ready_at": ["string", "null"],
+        "added_at": "string",
+    }
+    assert schema["state"] == {"enum": ["ready", "done"]}
+    assert schema["attempts"]["minimum"] == 0
+    assert {name for name, found in schema.items() if "items" in found} == {"command", "after"}
+    assert schema["after"]["items"] == {"type": "string"}
+    bounds = {
+        name: (found["minimum"], found["maximum"])
+        for name, found in schema.items()
+        if "maximum" in found
+    }
+    assert bounds == {
+        "priority": (-MAX_PRIORITY, MAX_PRIORITY),
+        "max_attempts": (1, MAX_ATTEMPTS),
+    }
+    assert schema["prompt"]["description"] == TASK_FIELDS[1].about
+
+
+def test_the_meta_that_json_shows_is_a_copy() -> None:
+    meta = {"k": 1}
+    task = Task(TaskSpec("a", "x", meta=meta), "ready", 0, "", None, "then", "", "", "then")
+    task.fields()["meta"]["k"] = 2
+    assert task.fields()["meta"] == {"k": 1}
+
+
+def test_a_bad_id_is_named_with_its_field() -> None:
+    assert refused({"id": "a/b", "prompt": "x"}).startswith("the task: id 'a/b' is not a valid")
+
+
+def test_a_declared_field_has_what_its_declaration_says() -> None:
+    field = task_field(WHOLE, "about it", default=3, least=2, most=9)
+    assert isinstance(field, TaskField) and field.name == ""
+    field.__set_name__(TaskSpec, "size")
+    assert (field.name, field.option, field.kind, field.about) == (
+        "size",
+        "--size",
+        WHOLE,
+        "about it",
+    )
+    assert (field.default, field.least, field.most) == (3, 2, 9)
+    plain = task_field(WHOLE, "")
+    assert (plain.least, plain.most) == (0, 0)
+
+
+def test_a_kind_of_value_takes_null_for_the_default_unless_it_says_otherwise() -> None:
+    def check(value: object, what: str, field: TaskField) -> object:
+        return value
+
+    kind = Kind(check, ("string",), "TEXT")
+    assert (kind.check, kind.json_types, kind.metavar) == (check, ("string",), "TEXT")
+    assert kind.none_is_default is True
+    assert Kind(check, (), "", none_is_default=False).none_is_default is False

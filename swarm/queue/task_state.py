@@ -1,0 +1,159 @@
+"""A task in the queue: the facts by which the queue decides, and its state.
+
+`queue.state` defines how events change them.
+"""
+
+from __future__ import annotations
+
+from swarm.queue.events import FAILED, READY, RUNNING, WAITING, parse_event
+from swarm.queue.ready import Node
+from swarm.queue.task import Task, spec_in_log
+from swarm.system.clock import from_iso, to_iso
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The beginning of a line that swarm wrote; 24 characters of time follow.
+_ADDED = b'{"op": "add", "at": "'
+
+
+class TaskState(Node):
+    """A task in the queue.
+
+    `line` is the event that added it: fields by which the queue does not decide are
+    read from this line.
+    """
+
+    __slots__ = (
+        "after",
+        "attempts",
+        "changed_at",
+        "delay",
+        "ended_by",
+        "has_command",
+        "id",
+        "lapsed",
+        "line",
+        "max_attempts",
+        "open_dependencies",
+        "priority",
+        "reason",
+        "state",
+        "token",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        task_id: str,
+        line: bytes,
+        has_command: bool,
+        priority: int,
+        after: Sequence[str],
+        max_attempts: int,
+        changed_at: str | None = None,
+        state: str = READY,
+        attempts: int = 0,
+        token: int = 0,
+        worker: str = "",
+        reason: str = "",
+        delay: float = 0.0,
+        ended_by: str = "",
+        lapsed: tuple[int, ...] = (),
+    ) -> None:
+        self.next = self.previous = None
+        self.id = task_id
+        self.line = line
+        self.has_command = has_command
+        self.priority = priority
+        self.after = after
+        self.max_attempts = max_attempts
+        # When the task came into its state, None if it was added in this state.
+        self.changed_at = changed_at
+        self.state = state
+        self.attempts = attempts
+        self.token = token
+        self.worker = worker
+        self.reason = reason
+        self.delay = delay
+        # The event by which the worker ended the last claim, "" if there is none.
+        self.ended_by = ended_by
+        # The tokens of claims that others took over, and that count as attempts.
+        self.lapsed = lapsed
+        # The number of tasks in `after` that are not done.
+        self.open_dependencies = 0
+
+    @property
+    def shown_state(self) -> str:
+        return WAITING if self.state == READY and self.open_dependencies else self.state
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempts >= self.max_attempts
+
+    @property
+    def since(self) -> str:
+        """The time at which the task came into its state."""
+        return self._added_at() if self.changed_at is None else self.changed_at
+
+    def due(self) -> float:
+        """Return the time at which the delay before the next attempt ends."""
+        return (from_iso(self.since) or 0.0) + self.delay
+
+    def task(self, before: Task | None = None) -> Task:
+        """Return the task as of now.
+
+        `before`: an earlier `Task` to copy the immutable fields from.
+        """
+        if before is None:
+            record = parse_event(self.line)
+            spec, added_at = spec_in_log(record), str(record.get("at", ""))
+        else:
+            spec, added_at = before.spec, before.added_at
+        return Task(
+            spec=spec,
+            state=self.shown_state,
+            attempts=self.attempts,
+            worker=self.worker,
+            token=self.token or None,
+            since=added_at if self.changed_at is None else self.changed_at,
+            reason=self.reason,
+            ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
+            added_at=added_at,
+        )
+
+    def _added_at(self) -> str:
+        at, rest = self.line[21:45], self.line[45:46]
+        if self.line.startswith(_ADDED) and rest == b'"' and b'"' not in at and b"\\" not in at:
+            return at.decode()
+        return str(parse_event(self.line).get("at", ""))
+
+
+# In the order of the arguments of TaskState, after `task_id` and `line`.
+COLUMNS = (
+    "has_command",
+    "priority",
+    "after",
+    "max_attempts",
+    "changed_at",
+    "state",
+    "attempts",
+    "token",
+    "worker",
+    "reason",
+    "delay",
+    "ended_by",
+    "lapsed",
+)
+
+
+def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
+    """Return the state of a task, given whether its lock is free.
+
+    A running task whose lock is free has lost its worker. Such a task is ready, or
+    failed after its last attempt, even while no event says so yet.
+    """
+    if entry.state != RUNNING or not lock_is_free:
+        return entry.shown_state
+    return FAILED if entry.is_last_attempt else READY
