@@ -1,4 +1,4 @@
-"""A swarm in tmux from Python. Defined in `swarm.tmux.manager`."""
+"""The public names for a swarm in tmux, from `swarm.tmux.manager`."""
 
 from swarm.tmux.manager import (
     GRACE,

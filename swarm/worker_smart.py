@@ -1,4 +1,4 @@
-"""Workers from Python. Defined in `swarm.workers.worker`."""
+"""The public names of workers, from `swarm.workers.worker`."""
 
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker, Tally
 

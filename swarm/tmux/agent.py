@@ -28,8 +28,8 @@ class AgentStatus(StrEnum):
 class AgentPane:
     """An agent as tmux shows it now.
 
-    `name` is "master" or "worker-3". `command` is the command in the foreground of
-    the pane. An agent that is GONE has no pane and no pid.
+    `name` is "master" or "worker-3". `command` is the command in the foreground of the
+    pane. An agent with the status GONE has no pane and no pid.
     """
 
     name: str
@@ -67,7 +67,9 @@ def agent_in(pane: Pane) -> AgentPane:
 
 
 def agent_name(name: str | int) -> str:
-    """Return the name for "master", "worker-3", "3" or 3. Raise BadInput for others."""
+    """Return the name of an agent that a caller writes as "master", "worker-3", "3" or
+    3. Raise BadInput for any other value.
+    """
     text = str(name)
     wanted = f"worker-{text}" if text.isascii() and text.isdigit() else text
     if isinstance(name, bool) or not NAME.fullmatch(wanted):
@@ -91,7 +93,9 @@ def describe(agent: AgentPane) -> str:
 
 
 def _signal_number(text: str) -> int | None:
-    """Read a signal. tmux prints a number on Linux, and a name on some systems."""
+    """Return the number of a signal that tmux printed. tmux prints a number on Linux,
+    and a name on some systems.
+    """
     if text.isdigit():
         return int(text)
     try:

@@ -1,33 +1,32 @@
 """A swarm in a terminal: a master and workers, each in a tmux pane.
 
-A pane belongs to the swarm if this module created the pane. Such a pane has its agent's
-name and its own id as pane options, both set before its command starts. No other pane
-is listed, written to, read, restarted or closed, not even a pane that the user split
-off. The session and its server end with their last pane, so they stay while the user
-has a pane there.
+A pane belongs to the swarm if this module created the pane. swarm stores the agent's
+name and the pane's id as options of the pane, before the command starts. swarm never
+lists, reads, writes to, restarts or closes a pane that the user made. The tmux session
+ends with its last pane, so it stays while the user has a pane in it.
 
-The status of an agent is what tmux knows of its process. The status log shows whether
-an agent makes progress.
+The status of an agent is the state of its process, as tmux reports it. The status log
+shows whether an agent makes progress.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from swarm import settings
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.stores.default import store_url
 from swarm.stores.file.state_dir import StateDir
-from swarm.system import process
+from swarm.stores.secrets import PAGE_TOKEN, STORE, WITHHELD, agent_environment
 from swarm.system.own_command import swarm_command
 from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
+from swarm.tmux.ending import GRACE, StoppedAgent, end_agents
 from swarm.tmux.panes import (
-    PID_NAMESPACE,
     Pane,
     encode_input,
     list_panes,
@@ -39,6 +38,7 @@ from swarm.tmux.panes import (
 from swarm.tmux.server import TmuxServer
 
 __all__ = [
+    "GRACE",
     "AgentPane",
     "AgentStatus",
     "AgentUnavailable",
@@ -49,8 +49,7 @@ __all__ = [
 ]
 
 MAX_WORKERS = 64
-GRACE = 20.0  # seconds for a worker to release its task
-_SIGKILL_TIMEOUT = 5.0  # seconds
+_SERVER_END_TIMEOUT = 5.0  # seconds
 _AGENTS = "@swarm-agents"  # server options: names of the started agents, and the command of each
 _COMMAND = "@swarm-command-"
 
@@ -66,21 +65,10 @@ class StartReport:
     running: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class StoppedAgent:
-    """An agent when its pane was closed.
-
-    `killed`: the agent did not end in time by itself.
-    """
-
-    agent: AgentPane
-    killed: bool
-
-
 class TmuxSwarmManager:
     """Start, show and stop the agents of a state directory.
 
-    The default is the state directory of the environment.
+    The default is the state directory that the environment names.
 
     Every method raises TmuxSwarmError if tmux cannot be run or refuses a command.
     """
@@ -104,16 +92,24 @@ class TmuxSwarmManager:
         *,
         agent: str = "",
         until_empty: bool = False,
+        allow_commands: bool = False,
+        store_for_agent: bool = False,
         worker_command: Callable[[int], Command] | None = None,
         master_command: Command | None = None,
     ) -> StartReport:
-        """Make the master and workers 1 to `workers` run, in the working directory.
+        """Start a master and the workers 1 to `workers`, in the working directory.
 
         Start agents that are missing or have ended, and leave running agents alone.
         `agent` is the command line for the tasks of workers (`--exec`).
+        `allow_commands` and `store_for_agent` are the options of `swarm worker`.
         `worker_command` and `master_command` replace swarm's own commands.
         """
         _check_number(workers)
+        options = {
+            "--until-empty": until_empty,
+            "--allow-commands": allow_commands,
+            "--store-for-agent": store_for_agent,
+        }
         commands: dict[str, Command] = {
             MASTER: master_command or swarm_command("status", "--watch")
         }
@@ -121,7 +117,7 @@ class TmuxSwarmManager:
             commands[f"worker-{number}"] = (
                 worker_command(number)
                 if worker_command
-                else _worker_command(number, agent, until_empty=until_empty)
+                else _worker_command(number, agent, options)
             )
         with self._tmux.alone():
             StateDir(self.state_dir, trusted=self._trusted).make(self.state_dir)
@@ -132,7 +128,9 @@ class TmuxSwarmManager:
         return StartReport(**{key: tuple(names) for key, names in done.items()})
 
     def agents(self) -> list[AgentPane]:
-        """Return the agents, the master first; an empty list if no swarm is up."""
+        """Return the agents, the master first. Return an empty list if no agent was
+        started.
+        """
         found = {pane.agent: agent_in(pane) for pane in self._panes() if pane.agent}
         for name in self._recorded():
             found.setdefault(name, AgentPane(name, AgentStatus.GONE))
@@ -149,29 +147,31 @@ class TmuxSwarmManager:
             if agent.name == wanted:
                 return agent
         if not known:
-            raise AgentUnavailable("no swarm is up here. Start one with: swarm up --workers N")
+            raise AgentUnavailable(
+                "no agent was started here. Start agents with: swarm up --workers N"
+            )
         raise AgentUnavailable(
-            f"this swarm has no {wanted}. It has: {' '.join(agent.name for agent in known)}."
+            f"this swarm has no {wanted}. Its agents: {' '.join(agent.name for agent in known)}."
         )
 
     def send(self, name: str | int, text: str, *, enter: bool = True) -> None:
         """Type text into an agent's pane, exactly, and then press Enter.
 
-        Text may contain newlines and tabs, and no other control characters. Newlines at
-        the end of the text are dropped. An agent that has turned on bracketed paste
-        gets the text as one paste.
+        The text may contain newlines and tabs, but no other control characters.
+        Newlines at the end of the text are dropped. An agent that has turned on
+        bracketed paste gets the text as one paste.
         """
         data = encode_input(text)
         agent = self.agent(name)
         if agent.status is not AgentStatus.RUNNING:
             raise AgentUnavailable(
-                f"{agent.name} is not running: it is {describe(agent)}. Start it with: "
+                f"{agent.name} is not running: it is {describe(agent)}. Start the agent with: "
                 f"{_restart(agent)}"
             )
         off = self._tmux.run(["display-message", "-p", "-t", agent.pane_id, "#{pane_input_off}"])
         if off == ["1"]:
             raise AgentUnavailable(
-                f"the pane of {agent.name} takes no input. Allow it with: "
+                f"the pane of {agent.name} takes no input. To allow input, run: "
                 f"{self._tmux_command('select-pane -e', agent)}"
             )
         target = ["-t", agent.pane_id]
@@ -193,11 +193,11 @@ class TmuxSwarmManager:
             self._tmux.run(*commands)
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
-        """Return what an agent's pane shows, without colours, even after the agent's
-        end.
+        """Return the text in an agent's pane, without colours, even after the agent has
+        ended.
 
-        `lines`: return that many last lines, even lines that have scrolled away. Empty
-        lines at the end are left out.
+        With `lines`, return this number of last lines, even lines that have scrolled
+        away. Empty lines at the end are left out.
         """
         if lines is not None and (
             isinstance(lines, bool) or not isinstance(lines, int) or lines < 1
@@ -206,7 +206,7 @@ class TmuxSwarmManager:
         agent = self.agent(name)
         if agent.status is AgentStatus.GONE:
             raise AgentUnavailable(
-                f"the pane of {agent.name} was closed. Start it again with: {_restart(agent)}"
+                f"the pane of {agent.name} was closed. Start the agent with: {_restart(agent)}"
             )
         shown = self._screen(agent, "0" if lines is None else "-")
         if (
@@ -221,7 +221,7 @@ class TmuxSwarmManager:
         return "".join(f"{line}\n" for line in (shown if lines is None else shown[-lines:]))
 
     def restart(self, name: str | int, *, force: bool = False, grace: float = GRACE) -> AgentPane:
-        """Start an agent that has ended again, with its command, in its pane.
+        """Start an ended agent again, with the same command, in the same pane.
 
         Raise AgentUnavailable if the agent runs. With `force`, end a running agent
         first.
@@ -231,7 +231,7 @@ class TmuxSwarmManager:
             if agent.status is AgentStatus.RUNNING:
                 if not force:
                     raise AgentUnavailable(
-                        f"{agent.name} is running. To end it first and start it again: "
+                        f"{agent.name} is running. To end the agent and start it again: "
                         f"{_restart(agent)} --force"
                     )
                 agent = self._end([agent], grace)[0].agent
@@ -260,7 +260,7 @@ class TmuxSwarmManager:
         for pane in self._panes():
             if pane.agent:
                 return self._tmux.command("attach-session", "-t", pane.session_id)
-        raise AgentUnavailable("no swarm is up here. Start one with: swarm up --workers N")
+        raise AgentUnavailable("no agent was started here. Start agents with: swarm up --workers N")
 
     def _screen(self, agent: AgentPane, begin: str) -> list[str]:
         return [
@@ -274,12 +274,12 @@ class TmuxSwarmManager:
         return list_panes(self._tmux)
 
     def _recorded(self) -> list[str]:
-        """Return the names of the agents that were started and not stopped since."""
+        """Return the names of the agents that `start` started and `stop` did not stop."""
         answer = self._tmux.ask(["show-options", "-svq", _AGENTS])
         return [name for name in " ".join(answer or []).split(",") if NAME.fullmatch(name)]
 
     def _command(self, name: str) -> Command:
-        """Return the command that an agent was started with."""
+        """Return the command that started an agent."""
         text = "".join(self._tmux.run(["show-options", "-svq", _COMMAND + name]))
         try:
             return [str(word) for word in json.loads(text)]
@@ -293,23 +293,44 @@ class TmuxSwarmManager:
             return "running"
         # tmux gives a single word to a shell
         words = list(command) if len(command) > 1 else ["env", *command]
-        with self._tmux.private_file(setting("SWARM_STORE", store_url())) as store:
+        with self._store_variables() as variables:
             if not known or known.status is AgentStatus.GONE:
                 new_pane(
                     self._tmux,
                     name,
                     words,
                     self._environment(name),
-                    store,
+                    variables,
                     start_options(self.state_dir),
                 )
             else:
-                rerun(self._tmux, known.pane_id, words, self._environment(name), store)
+                rerun(self._tmux, known.pane_id, words, self._environment(name), variables)
         self._tmux.run(["set-option", "-s", _COMMAND + name, json.dumps(list(command))])
         if known:
             return "restarted"
         self._tmux.run(["set-option", "-sa", _AGENTS, f",{name}"])
         return "started"
+
+    @contextmanager
+    def _store_variables(self) -> Iterator[str]:
+        """Provide a file of tmux commands that set the variables of the store.
+
+        Afterwards take the secrets out of tmux again: tmux shows its environment to
+        every process of its user.
+        """
+        real = {**settings.environment(), STORE: store_url()}
+        safe = agent_environment(store_for_agent=False)
+        if safe.get(STORE, "") == settings.store():
+            safe[STORE] = real[STORE]
+        names = sorted({STORE, WITHHELD, *(name for name in real if real[name] != safe.get(name))})
+        wanted = b"".join(setting(name, real.get(name, "")) for name in names if name != PAGE_TOKEN)
+        try:
+            with self._tmux.private_file(wanted) as path:
+                yield path
+        finally:
+            public = b"".join(setting(name, safe.get(name, "")) for name in names)
+            with self._tmux.private_file(public) as path:
+                self._tmux.ask(["source-file", path])
 
     def _environment(self, name: str) -> Mapping[str, str]:
         worker = "" if name == MASTER else name
@@ -320,62 +341,18 @@ class TmuxSwarmManager:
         }
 
     def _end(self, agents: Sequence[AgentPane], grace: float) -> list[StoppedAgent]:
-        _check_grace(grace)
-        if agents:
-            self._check_namespace()
-        wanted = [agent.name for agent in agents]
-        running = _signal(agents, signal.SIGTERM)
-        if left := self._wait_for_end(running, grace):
-            killed = {agent.name for agent in _signal(left, signal.SIGKILL)}
-            self._wait_for_end(left, _SIGKILL_TIMEOUT)
-        else:
-            killed = set()
-        now = {agent.name: agent for agent in self.agents()}
-        return [
-            StoppedAgent(now.get(name, AgentPane(name, AgentStatus.GONE)), name in killed)
-            for name in wanted
-        ]
-
-    def _check_namespace(self) -> None:
-        """Refuse to signal agents of another pid namespace.
-
-        In a container that shares /tmp with the swarm, the agents' pids belong to other
-        processes.
-        """
-        theirs = "".join(self._tmux.ask(["show-options", "-svq", PID_NAMESPACE]) or [])
-        if theirs and theirs != process.namespace("pid"):
-            raise TmuxSwarmError(
-                "this swarm was started in another container (pid namespace). Run this command "
-                "there."
-            )
-
-    def _wait_for_end(self, agents: Sequence[AgentPane], timeout: float) -> list[AgentPane]:
-        """Wait for agents to end. Return the agents that still run when time is up."""
-        deadline = time.monotonic() + timeout
-        names = {agent.name for agent in agents}
-        pause = 0.01
-        while names:
-            left = [
-                agent
-                for agent in self.agents()
-                if agent.name in names and agent.status is AgentStatus.RUNNING
-            ]
-            if not left or time.monotonic() >= deadline:
-                return left
-            time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
-            pause = min(pause * 1.5, 0.25)
-        return []
+        return end_agents(self._tmux, self.agents, agents, grace)
 
     def _close(self, pane_id: str) -> None:
         """Close a pane. After the last pane, wait until the server has ended.
 
-        A new server can be started only then.
+        A new tmux server can start only after the old server has ended.
         """
         panes = [pane.pane_id for pane in self._panes()]
         if pane_id not in panes:
             return  # the pane was closed already
         self._tmux.run(["kill-pane", "-t", pane_id])
-        deadline = time.monotonic() + _SIGKILL_TIMEOUT
+        deadline = time.monotonic() + _SERVER_END_TIMEOUT
         while len(panes) == 1 and time.monotonic() < deadline:
             try:
                 if self._tmux.ask(["list-sessions"]) is None:
@@ -388,13 +365,13 @@ class TmuxSwarmManager:
         return f"tmux -S {self.socket} {command} -t {agent.pane_id}"
 
 
-def _worker_command(number: int, agent: str, *, until_empty: bool) -> Command:
+def _worker_command(number: int, agent: str, options: Mapping[str, bool]) -> Command:
     return swarm_command(
         "worker",
         "--id",
         str(number),
         *(["--exec", agent] if agent else []),
-        *(["--until-empty"] if until_empty else []),
+        *(name for name, is_set in options.items() if is_set),
     )
 
 
@@ -407,20 +384,3 @@ def _check_number(workers: int) -> None:
         raise BadInput(
             f"workers is {workers!r}, but must be a whole number from 1 to {MAX_WORKERS}."
         )
-
-
-def _check_grace(grace: float) -> None:
-    if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace <= 3600:
-        raise BadInput(f"grace is {grace!r}, but must be a number of seconds from 0 to 3600.")
-
-
-def _signal(agents: Iterable[AgentPane], number: signal.Signals) -> list[AgentPane]:
-    """Send a signal to the agents that run. SIGKILL goes to the whole process group."""
-    running = [agent for agent in agents if agent.status is AgentStatus.RUNNING and agent.pid]
-    for agent in running:
-        assert agent.pid
-        try:
-            (os.killpg if number is signal.SIGKILL else os.kill)(agent.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass  # the agent has just ended, or its pid is another user's by now
-    return running

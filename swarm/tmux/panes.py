@@ -1,9 +1,9 @@
 """The panes of a swarm's tmux server: list panes, create a pane, run a command in it.
 
 A new pane is empty at first. swarm marks the pane as its agent's, and sets the pane to
-stay when its command ends. Then the command starts. All of that is one tmux command
-line, so no step is left out. At most six panes share a window. swarm adds no pane to a
-window in which the user has opened one.
+stay when its command ends. After these settings, the command of the pane starts. One
+tmux command line makes all these steps, so no step is left out. At most six panes share
+a window. swarm adds no pane to a window in which the user has opened a pane.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN = (
 
 
 class Pane(NamedTuple):
-    """A pane as tmux lists it. `agent` is "" if the pane is not the swarm's."""
+    """A pane as tmux lists it. `agent` is "" for a pane that the user made."""
 
     session_id: str
     session: str
@@ -49,7 +49,7 @@ class Pane(NamedTuple):
 
 
 def list_panes(tmux: TmuxServer) -> list[Pane]:
-    """Return every pane of the server, each once."""
+    """Return every pane of the tmux server, each pane once."""
     for _ in range(_MAX_NUDGES):
         server, panes = _read(tmux)
         if not any(pane.dead and not pane.dead_status and not pane.dead_signal for pane in panes):
@@ -111,7 +111,9 @@ def rerun(
     environment: Mapping[str, str],
     settings: str,
 ) -> None:
-    """Run a command in a pane. tmux refuses if the pane's last command still runs."""
+    """Run a command in a pane. tmux refuses while the previous command of the pane
+    still runs.
+    """
     tmux.run(
         ["source-file", settings],
         ["respawn-pane", "-t", pane_id, *_environment_options(environment), "--", *command],
@@ -119,7 +121,8 @@ def rerun(
 
 
 def setting(name: str, value: str) -> bytes:
-    """Return the tmux command that sets a variable for all later panes, or unsets it.
+    """Return the tmux command that sets or unsets an environment variable for all later
+    panes.
 
     Put this command in a file: other users can read a command line, and the value may
     be secret.
@@ -181,8 +184,7 @@ def encode_input(text: str) -> bytes:
     if len(data) > MAX_TEXT_BYTES:
         raise BadInput(
             f"the text has {len(data)} bytes, but at most {MAX_TEXT_BYTES} are allowed. Put "
-            f"it in "
-            f"a file, and send its name."
+            "the text in a file, and send the name of the file."
         )
     return data
 
@@ -236,7 +238,7 @@ def _nudge(server: int) -> None:
 
 
 def _last_pane_with_space(panes: Sequence[Pane]) -> str:
-    """Return the pane after which another pane has space, "" if there is no space."""
+    """Return a pane whose window has space for another pane, "" if no window has space."""
     windows: dict[str, list[Pane]] = {}
     for pane in panes:
         if pane.session == SESSION:

@@ -1,9 +1,10 @@
 """The tmux server of one swarm, and the only way to run commands on that server.
 
-The socket follows from the state directory alone. Two swarms never meet, one directory
-under two spellings is one swarm, and TMUX, TMUX_TMPDIR and tmux.conf do not matter. The
-socket is where `tmux -L` looks by default, in a directory that only its user may enter:
-every user can write to /tmp, and a server on a planted socket could read everything.
+The path of the socket depends only on the state directory. Two state directories have
+two servers, and two spellings of one directory have one server. TMUX, TMUX_TMPDIR and
+tmux.conf do not matter. The socket is in the directory that `tmux -L` uses by default,
+which only its user may enter. A server on a socket that another user planted in /tmp
+could read everything.
 
 If tmux does not answer, or answers with an error, the methods raise TmuxSwarmError.
 `ask` returns None only if no server is running.
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from swarm.errors import TmuxSwarmError
+from swarm.stores.secrets import agent_environment
 
 MIN_VERSION = (3, 2)  # the first version whose new-session takes an environment
 ANSWER_TIMEOUT = 15.0  # seconds; tmux answers in milliseconds
@@ -52,7 +54,7 @@ class TmuxServer:
         return _lines(answer.stdout)
 
     def ask(self, *commands: Sequence[str]) -> list[str] | None:
-        """Do the same as `run`, but return None if no server runs: the swarm is down."""
+        """Run commands as `run` does, but return None if no tmux server runs."""
         answer = self._call(*commands)
         if answer.returncode and _says_no_server(answer.stderr):
             return None
@@ -67,9 +69,9 @@ class TmuxServer:
         return ["tmux", "-u", "-f", _NO_CONFIG, "-S", self.socket, *args]
 
     def prepare(self) -> None:
-        """Make sure that a server can be started here.
+        """Check that a tmux server can be started on this machine.
 
-        Raise TmuxSwarmError if something is missing, and name it.
+        Raise TmuxSwarmError, which names what is missing, if tmux cannot be started.
         """
         answer = " ".join(self.run(["-V"]))
         # "tmux master" has no number to compare
@@ -85,7 +87,7 @@ class TmuxServer:
             pass
         except OSError as error:
             raise TmuxSwarmError(
-                f"cannot create {self._folder} for tmux: {error.strerror}. Fix that, then try "
+                f"cannot create {self._folder} for tmux: {error.strerror}. Fix the cause, then try "
                 f"again."
             ) from error
         self._refuse_untrusted_folder()
@@ -94,7 +96,8 @@ class TmuxServer:
     def alone(self) -> Iterator[None]:
         """Keep other processes from starting or stopping agents of this swarm.
 
-        If the process dies, the kernel admits the next process.
+        A lock on a file excludes the other processes. If this process dies, the kernel
+        releases the lock.
         """
         self.prepare()
         fd = os.open(f"{self.socket}.guard", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -103,9 +106,8 @@ class TmuxServer:
             while not _try_lock(fd):
                 if time.monotonic() > deadline:
                     raise TmuxSwarmError(
-                        "another swarm up, down or restart is changing this swarm. Wait "
-                        "until it "
-                        "has finished."
+                        "another swarm up, down or restart is changing this swarm. Wait until "
+                        "this command has finished."
                     )
                 time.sleep(_LOCK_POLL_INTERVAL)
             yield
@@ -132,6 +134,8 @@ class TmuxServer:
             return subprocess.run(
                 self.command(*_joined(commands)),
                 stdin=subprocess.DEVNULL,
+                # a new server keeps this environment, and shows it to every client
+                env=agent_environment(store_for_agent=False),
                 capture_output=True,
                 encoding="utf-8",
                 errors="backslashreplace",
@@ -141,7 +145,7 @@ class TmuxServer:
         except subprocess.TimeoutExpired:
             raise TmuxSwarmError(
                 f"tmux does not answer on {self.socket} (waited {self._timeout:g} s). Check "
-                f"whether its server is stopped: ps -ef"
+                "whether the tmux server is stopped: ps -ef"
             ) from None
         except FileNotFoundError:
             raise TmuxSwarmError(
@@ -157,14 +161,15 @@ class TmuxServer:
             return
         except OSError as error:
             raise TmuxSwarmError(
-                f"{self._folder} cannot be used: {error.strerror}. Fix that, then try again."
+                f"{self._folder} cannot be used: {error.strerror}. Fix the directory, then try "
+                "again."
             ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise TmuxSwarmError(
                 f"{self._folder}, where tmux has its sockets, must be a directory that only you "
-                f"may enter. It is not used. "
-                f"If it is yours: chmod 700 {self._folder}. If another user put it there: remove "
-                f"it."
+                f"may enter. swarm does not use this directory. "
+                f"If the directory is yours: chmod 700 {self._folder}. If another user made "
+                "the directory: remove it."
             )
 
     def _failure(self, command: str, answer: subprocess.CompletedProcess[str]) -> TmuxSwarmError:
@@ -172,7 +177,7 @@ class TmuxServer:
             "; ".join(filter(None, answer.stderr.split("\n"))) or f"exit code {answer.returncode}"
         )
         return TmuxSwarmError(
-            f"tmux {command} failed: {reason}. List its panes with: tmux -S {self.socket} "
+            f"tmux {command} failed: {reason}. List the panes with: tmux -S {self.socket} "
             f"list-panes -a"
         )
 

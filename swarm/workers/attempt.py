@@ -1,9 +1,10 @@
-"""One attempt at a task: run its command, renew its lease, read its output.
+"""Make one attempt at a task: run its command, renew its lease, read the output of the
+command.
 
 The command runs in a process group of its own. The attempt ends when the command ends,
-when its time is up, when the lease is lost or when the worker is stopped. In every case
-the group is empty before another worker gets the task. While the lease lasts, the
-attempt waits for a process that cannot be ended.
+when the timeout is over, when the lease is lost or when the worker is stopped. At the
+end of an attempt, the process group is empty before another worker gets the task. While
+the lease lasts, the attempt waits for a process that cannot be ended.
 
 The attempt records its result in the queue, with the token. If the store cannot be
 used, the attempt tries again until the store can be used or the lease is lost.
@@ -39,12 +40,14 @@ DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
 _WORKER_STOPPED = "the worker was stopped"
 _LAST_LINES = 10  # lines of each stream that are reported with a failure
 _POLL_INTERVAL = 0.1  # seconds between two checks, where the system cannot wake us
-_MAX_SLEEP = 3600.0  # seconds, where the system can wake us
-_RETRY_INTERVAL = 1.0  # seconds
+_MAX_SLEEP = 0.5  # seconds, where the system can wake us; then the clock of the lease is read
+_RETRY_INTERVAL = 0.5  # seconds
 
 
 class Attempt:
-    """One attempt. `outcome` is DONE, FAILED, STOPPED or LOST; `reason` says why."""
+    """One attempt at a task. `outcome` is DONE, FAILED, STOPPED or LOST; `reason` says
+    why.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Attempt:
         timeout: float | None,
         grace: float,
         delay: float,
+        store_for_agent: bool = False,
         on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.claim = claim
@@ -69,6 +73,7 @@ class Attempt:
         self._timeout = claim.task.spec.timeout or timeout
         self._grace = grace
         self._delay = delay
+        self._store_for_agent = store_for_agent
         self._on_line = on_line
         self._markers = Markers(log, claim, lambda: self._lost is not None)
         self._lease: Lease | None = None
@@ -89,8 +94,9 @@ class Attempt:
         """Make the attempt, record its result, and return the task.
 
         Raise CannotRun if the agent cannot be run. Raise StoreError if its output
-        cannot be written. Both errors are the worker's fault, so the task is released.
-        Raise StoreError too if the result could not be recorded.
+        cannot be written. Before CannotRun or StoreError, the task is released, because
+        the fault is not in the task. Also raise StoreError if the result could not be
+        recorded.
         """
         with self._wakeup:
             try:
@@ -116,7 +122,7 @@ class Attempt:
     def _create_process(self, output: AgentOutput) -> GatedProcess:
         try:
             with tempfile.TemporaryFile() as stdin:
-                stdin.write((self.claim.task.spec.prompt or "").encode())
+                stdin.write(agent_command.stdin_for(self.claim, self._agent))
                 stdin.seek(0)
                 return GatedProcess(
                     group=True,
@@ -143,7 +149,7 @@ class Attempt:
                         f"the lease of {self.claim.task.id} ended before its command was started.",
                     )
                 try:
-                    child.exec(command, agent_command.environment_for(self.claim))
+                    child.exec(command, self._environment())
                 except CannotRun as error:
                     if not self._is_the_tasks_fault(error):
                         raise
@@ -160,11 +166,17 @@ class Attempt:
             raise
         finally:
             child.discard()
+            if self.outcome == LOST and child.is_over():
+                self._queue.give_up(self.claim)  # a cancelled task is free from now on
+
+    def _environment(self) -> dict[str, str]:
+        return agent_command.environment_for(self.claim, store_for_agent=self._store_for_agent)
 
     def _is_the_tasks_fault(self, error: CannotRun) -> bool:
-        """Return whether this task makes the command impossible.
+        """Return whether a command cannot be run because of its task.
 
-        An agent that cannot be run would otherwise fail every task of the queue.
+        If the task is not the cause, the worker's agent is at fault, and would fail
+        every task of the queue.
         """
         return (
             bool(self.claim.task.spec.command)
@@ -175,7 +187,8 @@ class Attempt:
     def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
         """Wait for the command, and return its exit code.
 
-        Read the output of the command meanwhile. End the command if it must end.
+        During the wait, read the output of the command. If the command must end, send
+        it the signals that end it.
         """
         deadline = time.monotonic() + self._timeout if self._timeout else math.inf
         ending = Ending()
@@ -201,6 +214,7 @@ class Attempt:
 
     def _escalate(self, child: GatedProcess, ending: Ending, now: float, deadline: float) -> None:
         """Send the signals that are due, if the command must end."""
+        self._look_at_the_clock()
         if not ending.has_started:
             self._timed_out = now >= deadline and not self._lost and not self._stops
             if not (self._timed_out or self._lost or self._stops):
@@ -217,11 +231,19 @@ class Attempt:
             else:
                 child.send(number)
 
+    def _look_at_the_clock(self) -> None:
+        """Notice a lease that ran out, even where no thread could report it."""
+        if self._lost is None and self._lease is not None and self._lease.seconds_left <= 0:
+            try:
+                self._lease.check()
+            except LockLost as lost:
+                self._lost = lost
+
     def _grace_now(self) -> float:
         return 0.0 if self._stops > 1 else self._grace
 
     def _at_most(self) -> float:
-        """Return how long the agent may take to end, after the lease was lost.
+        """Return how many seconds the agent may take to end after the lease was lost.
 
         The agent must have ended before another worker may take the task over.
         """
@@ -230,9 +252,10 @@ class Attempt:
         )
 
     def _end_group(self, child: GatedProcess) -> None:
-        """End the rest of the group. Wait for processes that cannot be ended.
+        """End the other processes of the group. Wait for processes that cannot be
+        ended.
 
-        Such a process may be another user's. Raise LockLost if such a process is left
+        A process of another user cannot be ended. Raise LockLost if a process is left
         when the lease is lost or the worker is stopped twice.
         """
         while (
@@ -267,7 +290,7 @@ class Attempt:
     # When it has ended ----------------------------------------------------------------
 
     def _settle_with_retries(self, code: int, output: AgentOutput, seconds: float) -> Task:
-        """Record the result. Try again while the store cannot be used."""
+        """Record the result in the queue. Try again while the store cannot be used."""
         while True:
             try:
                 return self._settle(code, output, seconds)
@@ -350,7 +373,9 @@ class Attempt:
 
 
 def _pidfd(pid: int) -> int:
-    """Return a descriptor that is readable once the process has ended, or -1."""
+    """Return a descriptor that is readable once the process has ended. Return -1 if the
+    system has no such descriptors.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

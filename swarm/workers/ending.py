@@ -1,4 +1,4 @@
-"""How an agent that must end is ended: SIGTERM, then SIGKILL."""
+"""The signals that end an agent: SIGTERM, then SIGKILL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _KILL_INTERVAL = 1.0  # seconds until SIGKILL is sent again
 class Ending:
     """The signals for an agent, and when each signal is due.
 
-    SIGTERM is due at the start and SIGKILL after the grace, then every second.
+    SIGTERM is due at the start. SIGKILL is due `grace` seconds later, and then every
+    second.
     """
 
     def __init__(self) -> None:
@@ -28,13 +29,13 @@ class Ending:
         self.kill_at = now + grace
 
     def hurry(self, now: float, at_most: float) -> None:
-        """Bring SIGKILL forward: it is due in `at_most` seconds at the latest."""
+        """Make SIGKILL due in `at_most` seconds at the latest."""
         self.kill_at = min(self.kill_at, now + at_most)
 
     def due(self, now: float) -> Signals | None:
         """Return the signal to send now, None if no signal is due.
 
-        Call this method until it returns None.
+        Call `due` until it returns None.
         """
         if self._sigterm_due:
             self._sigterm_due = False

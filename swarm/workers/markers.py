@@ -1,9 +1,9 @@
 """How marker lines of an agent's output become records of the status log.
 
-A line such as `[WAIT] which database?` is a marker: `marker` recognises it. `Markers`
-appends one status record for each marker, with the worker, the task and the token of
-the claim. At most MAX_MARKERS markers of an attempt are logged, and none after the
-lease was lost.
+A marker is a line such as `[WAIT] which database?`. The function `marker` recognises a
+marker. `Markers` appends one status record for each marker, with the worker, the task
+and the token of the claim. At most MAX_MARKERS markers of an attempt are logged, and no
+marker after the lease was lost.
 
 A thread of its own appends the records, since a store that does not answer must not
 delay the end of the agent. A record that cannot be appended is tried again while the
@@ -69,9 +69,7 @@ class Markers:
         with self._changed:
             self._waiting.append((state, text))
             self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="markers", daemon=True)
-            start_without_signals(self._thread)
+        self._start()
 
     def finish(self, give_up: Callable[[], bool]) -> None:
         """Wait until every marker is logged, or until the last try has failed.
@@ -81,8 +79,22 @@ class Markers:
         with self._changed:
             self._ending = True
             self._changed.notify()
+        if self._waiting and self._thread is None and not give_up():
+            self._run()
         while self._thread is not None and self._thread.is_alive() and not give_up():
             self._thread.join(_POLL_INTERVAL)
+
+    def _start(self) -> None:
+        """Start the thread. If the system allows no more threads, the next marker tries
+        again, and `finish` appends what is left.
+        """
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="markers", daemon=True)
+            try:
+                start_without_signals(thread)
+            except (RuntimeError, MemoryError):
+                return
+            self._thread = thread
 
     def _run(self) -> None:
         while True:

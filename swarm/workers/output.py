@@ -1,9 +1,10 @@
-"""The output of an agent: one file in `results/` for each stream, with markers in it.
+"""The output of an agent: a file in `results/` for standard output, and a file for
+standard error.
 
-The agent writes to the files itself, so its output survives the worker. The worker
-reads along, a piece at a time: an agent that writes faster than the worker reads does
-not block the worker. A line such as `[WAIT] which database?` is a marker; see
-`markers`.
+The agent writes to the files itself, so its output stays if the worker dies. The worker
+reads the files while the agent writes, one piece at a time, so that much output does
+not block the worker. The module `markers` handles lines such as `[WAIT] which
+database?`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import stat
 from typing import Self
 
 from swarm.errors import StoreError
-from swarm.stores.file.syscalls import FILE_MODE, make_dirs
+from swarm.stores.file.syscalls import FILE_MODE, file_name, make_dirs
+from swarm.stores.secrets import known_secrets, scrub
 from swarm.workers.markers import marker
 
 _MAX_TEXT = 1000  # characters of a line in a report
 _MAX_LINE = 1 << 16  # bytes; a longer line is cut into lines of this length
 _READ_SIZE = 1 << 20  # bytes
 _MAX_READ_AT_END = 1 << 24  # bytes that are searched for markers after the agent has ended
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -40,24 +43,29 @@ def prepare(results: str) -> None:
 class AgentOutput:
     """The two files of one attempt, `results/<task>.<token>.out` and `.err`.
 
-    No other attempt writes to these files.
+    No other attempt writes to these files. Lines are returned without the secrets that
+    swarm knows; the files have the output as the agent wrote it.
     """
 
     def __init__(self, results: str, task: str, token: int) -> None:
-        """Open the files. Raise StoreError if that fails."""
+        """Open the two files. Raise StoreError if a file cannot be opened."""
         prepare(results)
-        self.paths = [f"{results}/{task}.{token}.{stream}" for stream in ("out", "err")]
+        self._names = [f"{task}.{token}.{stream}" for stream in ("out", "err")]
+        self.paths = [f"{results}/{file_name(name)}" for name in self._names]
         opened: list[int] = []
         try:
+            opened.append(os.open(results, _DIRECTORY))
             for path in self.paths:
-                opened.append(_open(path))  # noqa: PERF401  (files that were opened must be closed again)
+                opened.append(_open(path, opened[0]))
         except OSError as error:
             for fd in opened:
                 os.close(fd)
             raise _as_store_error(error) from error
-        self.stdout, self.stderr = opened
+        self._folder, self.stdout, self.stderr = opened
+        opened.remove(self._folder)
         self._read = {fd: os.fstat(fd).st_size for fd in opened}
         self._rest = dict.fromkeys(opened, b"")
+        self._secrets = known_secrets()
 
     def __enter__(self) -> Self:
         return self
@@ -68,8 +76,8 @@ class AgentOutput:
     def read(self, *, only_markers: bool = False, ended: bool = False) -> tuple[list[str], bool]:
         """Return the next lines from a piece of each file, and whether there are more.
 
-        `only_markers`: leave out lines that cannot be markers. `ended`: the agent has
-        ended, so the bytes after the last newline are a line too.
+        With `only_markers`, leave out lines that cannot be markers. `ended` says that
+        the agent has ended, so that the bytes after the last newline are a line too.
         """
         lines: list[bytes] = []
         has_more = False
@@ -82,7 +90,7 @@ class AgentOutput:
                 whole, rest = [*whole, rest], b""
             self._rest[fd] = rest
             lines += [line for line in whole if b"[" in line] if only_markers else whole
-        return [_text(line) for line in lines], has_more
+        return [self._text(line) for line in lines], has_more
 
     def skip_to_the_end(self) -> None:
         """Skip output that would take too long to read. The files keep all output."""
@@ -92,13 +100,13 @@ class AgentOutput:
                 self._read[fd], self._rest[fd] = far, b""
 
     def last_lines(self, count: int) -> list[str]:
-        """Return the last lines of standard output, then of errors, without empty
-        lines.
+        """Return the last lines of standard output, then the last lines of standard
+        error, without empty lines.
         """
         return [line for fd in (self.stdout, self.stderr) for line in self._last(fd, count)]
 
     def result(self) -> str:
-        """Return the last line of standard output, "" if no line is there.
+        """Return the last line of standard output, "" if there is no output.
 
         If the line is a marker, return the marker's text.
         """
@@ -108,28 +116,35 @@ class AgentOutput:
 
     def names(self) -> list[str]:
         """Return the names of the files that are not empty."""
-        streams = zip((self.stdout, self.stderr), self.paths, strict=True)
-        return [os.path.basename(path) for fd, path in streams if os.fstat(fd).st_size]
+        streams = zip((self.stdout, self.stderr), self._names, strict=True)
+        return [name for fd, name in streams if os.fstat(fd).st_size]
 
     def close(self) -> None:
         """Close the files, and remove the empty files."""
         for fd, path in zip((self.stdout, self.stderr), self.paths, strict=True):
             try:
                 if os.fstat(fd).st_size == 0:
-                    os.unlink(path)
+                    os.unlink(os.path.basename(path), dir_fd=self._folder)
             except OSError:
                 pass  # the file was removed already
             os.close(fd)
+        os.close(self._folder)
 
     def _last(self, fd: int, count: int) -> list[str]:
         size = os.fstat(fd).st_size
-        text = _text(os.pread(fd, _MAX_LINE, max(0, size - _MAX_LINE)))
+        text = self._text(os.pread(fd, _MAX_LINE, max(0, size - _MAX_LINE)))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         return [line[:_MAX_TEXT] for line in lines[-count:]]
 
+    def _text(self, data: bytes) -> str:
+        return scrub(data.decode(errors="replace").removesuffix("\r"), self._secrets)
 
-def _open(path: str) -> int:
-    fd = os.open(path, _FLAGS, FILE_MODE)
+
+def _open(path: str, folder: int) -> int:
+    try:
+        fd = os.open(os.path.basename(path), _FLAGS, FILE_MODE, dir_fd=folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "is not a plain file", path)
@@ -142,7 +157,3 @@ def _as_store_error(error: OSError) -> StoreError:
     return StoreError(
         f"cannot write the agent's output: {error.filename}: {error.strerror}. {cure}"
     )
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace").removesuffix("\r")

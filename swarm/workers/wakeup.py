@@ -13,7 +13,7 @@ class Wakeup:
 
     Any thread or signal handler may end the sleep with `wake`.
 
-    Use the object in a `with` block. Before and after the block `wake` does nothing.
+    Use a Wakeup in a `with` block. Before and after the block, `wake` does nothing.
     """
 
     def __init__(self) -> None:
@@ -33,13 +33,15 @@ class Wakeup:
     def close(self) -> None:
         """Close the pipe.
 
-        A later `wake` must not write to another file that has the same descriptor.
+        After `close`, `wake` must not write to another file that got the same
+        descriptor.
         """
         with self._guard:
-            for fd in (self._read_end, self._write_end):
+            ends = (self._read_end, self._write_end)
+            self._read_end = self._write_end = -1  # before others can get the numbers
+            for fd in ends:
                 if fd >= 0:
                     os.close(fd)
-            self._read_end = self._write_end = -1
 
     def wake(self) -> None:
         """End the sleep. If the thread is not asleep, end its next sleep at once."""

@@ -1,4 +1,5 @@
-"""A worker: claims tasks one after the other and runs an agent, or the task's command.
+"""A worker claims tasks one after the other, and runs an agent or the task's own
+command.
 
 The worker claims a task, renews its lease while the task runs, and records the result
 with the token; see `attempt`. A worker that is stopped releases its task. If a worker
@@ -7,19 +8,19 @@ is killed, its agent dies too, and the next worker can claim the task.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swarm import settings
 from swarm.errors import BadInput, NoTask, StoreError
 from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
+from swarm.stores import cleaners
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
+from swarm.stores.file import state_dir
 from swarm.stores.file.layout import RESULTS
 from swarm.workers import command, output
 from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
@@ -48,10 +49,12 @@ class Tally:
 
 
 class SmartWorker:
-    """One worker.
+    """A worker that does tasks of the queue.
 
     `agent` is a command line with {prompt} in it, see `command`. Without an agent the
-    worker claims only tasks that have a command of their own. `on_event` is called with
+    worker claims only tasks that have a command of their own. With an agent it claims
+    such tasks only if `allow_commands`. `store_for_agent`: the agent gets the password
+    of the store. `on_event` is called with
     an event, a task id and a string. `on_line` is called with each line of output.
     """
 
@@ -60,6 +63,8 @@ class SmartWorker:
         worker_id: str,
         agent: str | Sequence[str] | None = None,
         *,
+        allow_commands: bool = False,
+        store_for_agent: bool = False,
         store: Store | None = None,
         results: str | None = None,
         ttl: float | None = None,
@@ -74,6 +79,8 @@ class SmartWorker:
         self.queue = TaskQueue(store)
         self._default_store = DefaultStore(store)
         self._agent = command.split(agent) if agent is not None else []
+        self._allow_commands = allow_commands
+        self._store_for_agent = store_for_agent
         self._results = results
         self._ttl = None if ttl is None else check_ttl(ttl, fractions=True)
         self._timeout = None if timeout is None else _positive(timeout, "timeout")
@@ -84,16 +91,22 @@ class SmartWorker:
         self._attempt: Attempt | None = None
         self._stopping = False
         self._nothing_left = False
+        self._reported = ""
         self._others_at_work = False
         self.idle = False
 
     def run(self, *, until_empty: bool = False) -> Tally:
-        """Work until `stop` is called. `until_empty`: or until no task is left to do.
+        """Do tasks until `stop` is called. With `until_empty`, also end when no task is
+        left to do.
 
-        Raise StoreError if the store cannot be used at the beginning. Later the worker
-        waits until the store can be used.
+        Raise StoreError if the store cannot be used at the beginning. If the store
+        fails later, the worker waits until the store can be used again.
         """
         output.prepare(self._results_dir())
+        with cleaners.keep_away():
+            return self._work(until_empty)
+
+    def _work(self, until_empty: bool) -> Tally:
         reached = warned = False
         while not self._stopping:
             try:
@@ -116,11 +129,18 @@ class SmartWorker:
         return self.tally
 
     def work_on(self, claim: Claim) -> str:
-        """Make one attempt at a claimed task: done, failed, stopped or lost.
+        """Make one attempt at a claimed task. Return whether the attempt ended as done,
+        failed, stopped or lost.
 
         Raise CannotRun if the agent cannot be run. Raise StoreError if its output
         cannot be written. Before either error, the task is released.
+        Raise BadInput if the task has a command that this worker must not run.
         """
+        if self._agent and claim.task.spec.command and not self._allow_commands:
+            raise BadInput(
+                f"{claim.task.id} has a command of its own, and this worker runs none: it has an "
+                f"agent, and no allow_commands."
+            )
         self._on_event(
             "start",
             claim.task.id,
@@ -135,6 +155,7 @@ class SmartWorker:
             timeout=self._timeout,
             grace=self._grace,
             delay=min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1)),
+            store_for_agent=self._store_for_agent,
             on_line=self._on_line,
         )
         try:
@@ -149,7 +170,7 @@ class SmartWorker:
         return attempt.outcome
 
     def stop(self) -> None:
-        """End the work: end the running agent, and release its task.
+        """Stop the worker: end the running agent, and release its task.
 
         Another thread or a signal handler may call this method.
         """
@@ -159,17 +180,30 @@ class SmartWorker:
             attempt.stop()
 
     def _results_dir(self) -> str:
-        return self._results or os.path.join(settings.state_dir()[0], RESULTS)
+        """Return the directory of results. Create it and check it each time."""
+        return self._results or state_dir.given().make_below(RESULTS)
 
     def _claim(self) -> Claim | None:
         try:
             return self.queue.claim(
-                self.worker_id, ttl=self._ttl, bound=True, commands_only=not self._agent
+                self.worker_id,
+                ttl=self._ttl,
+                bound=True,
+                commands_only=not self._agent,
+                prompts_only=bool(self._agent) and not self._allow_commands,
             )
         except NoTask as no_task:
             self._nothing_left = no_task.why != "busy"
+            self._report_left_tasks(no_task)
             self._others_at_work = bool(no_task.holders)
             return None
+
+    def _report_left_tasks(self, no_task: NoTask) -> None:
+        """Report once that tasks are left which this worker does not accept."""
+        left = "" if no_task.why != "finished" or self.queue.is_finished() else str(no_task)
+        if left and left != self._reported:
+            self._on_event("waits", "", left)
+        self._reported = left
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()

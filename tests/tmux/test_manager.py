@@ -163,6 +163,26 @@ class TestStarting:
             wait_for_file(workplace / f"worker-{workers}", store.encode())
         assert seen and not [word for command in seen for word in command if "redis://" in word]
 
+    def test_tmux_itself_keeps_no_secret(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SWARM_STORE", "redis://u:S3cret@h/0")
+        monkeypatch.setenv("REDISCLI_AUTH", "S3cret-too")
+        monkeypatch.setenv("SWARM_WEB_TOKEN", "S3cret-of-the-page")
+        script = 'env | grep S3cret | sort > "$SWARM_WORKER.part"; mv "$SWARM_WORKER.part" '
+        script += '"$SWARM_WORKER"; exec sleep 1000'
+        wanted = b"REDISCLI_AUTH=S3cret-too\nSWARM_STORE=redis://u:S3cret@h/0\n"
+        for workers in (1, 2):  # the first starts the server
+            manager.start(
+                workers, worker_command=lambda _: ["sh", "-c", script], master_command=IDLE
+            )
+            wait_for_file(workplace / f"worker-{workers}", wanted)
+        tmux = TmuxServer(manager.state_dir)
+        (server,) = tmux.run(["display-message", "-p", "#{pid}"])
+        shown = [*tmux.run(["show-environment", "-g"]), *tmux.run(["show-environment"])]
+        assert "SWARM_STORE=redis://u@h/0" in shown and "S3cret" not in str(shown)
+        assert b"S3cret" not in Path(f"/proc/{server}/environ").read_bytes()
+
     def test_the_state_directory_is_there_before_anybody_begins(
         self, manager: TmuxSwarmManager
     ) -> None:
@@ -310,7 +330,7 @@ class TestStatus:
         with pytest.raises(AgentUnavailable, match="swarm up"):
             manager.agent(name)
         start(manager, "exec sleep 1000")
-        with pytest.raises(AgentUnavailable, match="It has: master worker-1"):
+        with pytest.raises(AgentUnavailable, match="agents: master worker-1"):
             manager.agent(name)
 
     @pytest.mark.parametrize(
@@ -526,7 +546,8 @@ class TestSending:
         wait_for_end(manager, "worker-1")
 
         with pytest.raises(
-            AgentUnavailable, match=r"dead, exit code 3\. Start it with: swarm restart worker-1"
+            AgentUnavailable,
+            match=r"dead, exit code 3\. Start the agent with: swarm restart worker-1",
         ):
             manager.send(1, "hello")
 
@@ -655,7 +676,7 @@ class TestStopping:
         self, manager: TmuxSwarmManager, workplace: Path
     ) -> None:
         assert run("task", "add", "task-1", "--prompt", "begun").code == 0
-        manager.start(1, agent="sh -c 'touch {prompt}; exec sleep 1000'", master_command=IDLE)
+        manager.start(1, agent="sh -c 'touch $SWARM_PROMPT; exec sleep 1000'", master_command=IDLE)
         wait_until((workplace / "begun").exists)
         assert b"task-1: Active (worker: worker-1" in run("lock", "list").out
 
@@ -1008,13 +1029,15 @@ class TestCommands:
     def test_up_starts_a_view_and_workers_and_says_what_to_do_next(
         self, manager: TmuxSwarmManager
     ) -> None:
-        answer = run("up", "--workers", "2", "--exec", "claude -p {prompt}")
+        answer = run("up", "--workers", "2", "--allow-commands", "--exec", "claude -p {prompt}")
 
         assert answer.code == 0
         assert answer.out.startswith(b"Started: master worker-1 worker-2\n")
         assert b"swarm attach" in answer.out and b"swarm down" in answer.out
         wait_for_screen(manager, "master", "status --watch")
-        wait_for_screen(manager, "worker-2", "worker --id 2 --exec claude -p {prompt}")
+        wait_for_screen(
+            manager, "worker-2", "worker --id 2 --exec claude -p {prompt} --allow-commands"
+        )
 
     def test_up_again_says_what_was_there(self) -> None:
         run("up", "--workers", "1")

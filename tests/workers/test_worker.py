@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from swarm.errors import BadInput, CannotRun, StoreError
+from swarm.errors import BadInput, CannotRun, NoTask, StoreError
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.queue.queue import Task, TaskQueue
@@ -29,6 +29,7 @@ from swarm.workers.attempt import Attempt
 from swarm.workers.markers import marker
 from swarm.workers.worker import SmartWorker
 from tests.conftest import ROOT, script_environment
+from tests.support.locales import latin_1
 
 
 @pytest.fixture
@@ -98,6 +99,7 @@ class TestDoing:
             "exit_code": 0,
             "seconds": 0,
             "output": ["a.1.out", "a.1.err"],
+            "process": done["meta"]["process"],
         }
         assert queue.get("a").state == "done" and not LockTable(store).status("a").exists
 
@@ -118,18 +120,17 @@ class TestDoing:
     def test_a_prompt_arrives_as_it_is(
         self, store: Store, queue: TaskQueue, results: Path, prompt: str
     ) -> None:
-        """As a word of the command, on standard input, and in the environment."""
+        """Inside a word of the command or on standard input, and in the environment."""
         queue.add("a", prompt)
         show = "import os, sys; print([sys.argv[1:], sys.stdin.read(), os.environ['SWARM_PROMPT']])"
-        work(
-            store,
-            (
-                f'{sys.executable} -c "{show}" {{prompt}} x={{prompt}}={{token}} {{task_id}} '
-                f"{{worker}} {{attempt}}"
-            ),
-        )
-        expected = [[prompt, f"x={prompt}=1", "a", "worker-1", "1"], prompt, prompt]
-        assert (results / "a.1.out").read_text() == f"{expected}\n"
+        program = f'{sys.executable} -c "{show}" {{task_id}} {{worker}} {{attempt}}'
+        work(store, f"{program} x={{prompt}}={{token}}")
+        words = ["a", "worker-1", "1"]
+        assert (results / "a.1.out").read_text() == f"{[[*words, f'x={prompt}=1'], '', prompt]}\n"
+        queue.add("b", prompt)
+        work(store, program)
+        expected = [["b", "worker-1", "1"], prompt, prompt]
+        assert (results / "b.1.out").read_text() == f"{expected}\n"
 
     def test_a_prompt_that_is_too_long_for_a_word_is_on_standard_input(
         self, store: Store, queue: TaskQueue, results: Path
@@ -147,7 +148,7 @@ class TestDoing:
     ) -> None:
         queue.add("words", command=["printf", "%s|", "a b", "$HOME"])
         queue.add("shell", "the prompt", command='echo "$SWARM_PROMPT" | tr a-z A-Z')
-        work(store, "false")
+        work(store, "false", allow_commands=True)
         assert (results / "words.1.out").read_text() == "a b|$HOME|"
         assert (results / "shell.1.out").read_text() == "THE PROMPT\n"
 
@@ -160,6 +161,47 @@ class TestDoing:
         worker = work(store)
         assert worker.tally.done == 1
         assert [task.state for task in queue.tasks()] == ["ready", "done", "waiting"]
+
+    @pytest.mark.parametrize("command", ["echo ran > here", ["touch", "here"]])
+    def test_a_worker_for_an_agent_leaves_tasks_with_a_command(
+        self,
+        store: Store,
+        queue: TaskQueue,
+        tmp_path: Path,
+        command: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        queue.add("innocent", command=command, priority=9)
+        queue.add("both", "a prompt too", command=command)
+        queue.add("later", "for the agent", after=["innocent"])
+        queue.add("agents", "for the agent")
+        said: list[tuple[str, str, str]] = []
+        worker = work(store, "cat", on_event=lambda *event: said.append(event))
+        assert worker.tally.done == 1
+        assert [task.state for task in queue.tasks()] == ["ready", "ready", "waiting", "done"]
+        assert not (tmp_path / "here").exists()
+        ((_, _, why),) = [event for event in said if event[0] == "waits"]
+        assert "--allow-commands" in why
+
+    def test_a_command_that_a_worker_must_not_run_is_refused_even_if_claimed_for_it(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
+        queue.add("innocent", command="echo ran > here")
+        claim = queue.claim("worker-1", bound=True)
+        with pytest.raises(BadInput, match="command of its own"):
+            SmartWorker("worker-1", "cat", store=store).work_on(claim)
+
+    def test_a_task_with_a_command_that_died_is_not_taken_over_by_a_worker_for_an_agent(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
+        queue.add("innocent", command="true")
+        queue.claim("dead")
+        LockTable(store).break_lock("innocent")
+        with pytest.raises(NoTask):
+            queue.claim("worker-1", prompts_only=True)
+        assert work(store, "cat").tally.done == 0, "it does not wait for another worker"
+        assert work(store).tally.done == 1
 
     def test_the_command_knows_its_task_and_its_swarm(
         self,
@@ -244,6 +286,22 @@ class TestDoing:
         assert len(waits) == 1000 and "not logged" in waits[-1]["message"]
         assert queue.get("a").state == "done"
 
+    def test_markers_are_logged_at_the_end_if_no_thread_can_be_started(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name == "markers":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        queue.add("a", command="echo '[WAIT] one'; echo '[HELP] two'")
+        assert work(store).tally.done == 1
+        states = [record["state"] for record in records(store, "a")]
+        assert states == ["START", "WAIT", "HELP", "DONE"]
+
     @pytest.mark.parametrize(
         "command",
         ["head -c 3000000 /dev/urandom", "head -c 3000000 /dev/zero", "printf 'a\\0b\\377\\r\\n'"],
@@ -256,6 +314,45 @@ class TestDoing:
         written = (results / "a.1.out").stat().st_size
         assert written in (3000000, 6)
         assert json.dumps(records(store, "a"))
+
+
+class TestAnyLocale:
+    @pytest.mark.parametrize("encoding", ["utf-8", "iso8859-1", "ascii"])
+    def test_a_command_gets_the_same_bytes_and_writes_to_the_same_files(
+        self, encoding: str, tmp_path: Path, isolated_swarm_dir: Path
+    ) -> None:
+        program = """
+import sys
+from swarm import TaskQueue
+from swarm.workers.worker import SmartWorker
+assert sys.getfilesystemencoding() == sys.argv[1], sys.getfilesystemencoding()
+TaskQueue().add("t\\u00e2che", command="echo \\u00e9t\\u00e9 $SWARM_TASK_ID; echo two >&2")
+TaskQueue().add("\\u00e9cole", "\\u00e9t\\u00e9", after=["t\\u00e2che"])
+agent = ["sh", "-c", 'echo "$SWARM_PROMPT $1"', "sh", "{prompt} {task_id}"]
+SmartWorker("w", agent, allow_commands=True).run(until_empty=True)
+"""
+        locales = {
+            "utf-8": {"PYTHONUTF8": "1"},
+            "iso8859-1": latin_1(tmp_path),
+            "ascii": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        }
+        command = [sys.executable, "-c", program, encoding]
+        done = subprocess.run(
+            command,
+            env={**script_environment(), **locales[encoding]},
+            cwd=ROOT,
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        results = isolated_swarm_dir / "results"
+        assert {file.name: file.read_text() for file in results.iterdir()} == {
+            "tâche.1.out": "été tâche\n",
+            "tâche.1.err": "two\n",
+            "école.1.out": "été été école\n",
+        }
+        last = records(FileStore(str(isolated_swarm_dir)), "tâche")[-1]
+        assert last["meta"]["output"] == ["tâche.1.out", "tâche.1.err"]
 
 
 class TestFailing:
@@ -643,6 +740,51 @@ class TestLosing:
         thread.join(timeout=20)
         assert not thread.is_alive()
         assert queue.get("a").state == "cancelled" and worker.tally.lost == 1
+        assert not LockTable(store).status("a").exists
+
+    def test_a_task_that_is_cancelled_and_retried_never_has_two_agents(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
+        """The first agent takes its time to stop; the second worker asks all the while."""
+        begun = results.with_name("begun")
+        agent = f"trap 'sleep 1; exit' TERM; echo $$ >>{begun}; while :; do sleep 0.1; done"
+        queue.add("a", command=agent)
+        crew = [SmartWorker(f"worker-{number}", store=store, ttl=1.5) for number in (1, 2)]
+        threads = [threading.Thread(target=worker.run) for worker in crew]
+        try:
+            threads[0].start()
+            first = int(until(lambda: begun.exists() and begun.read_text()))
+            queue.cancel("a", "ada")
+            queue.retry("a", "ada")
+            threads[1].start()
+            while len(pids := begun.read_text().split()) < 2:
+                time.sleep(0.002)
+            assert group_has_ended(first), "the second agent began beside the first"
+            assert queue.get("a").attempts == 1 and int(pids[0]) == first
+        finally:
+            for worker in crew:
+                worker.stop()
+            for thread in threads:
+                thread.join(timeout=20)
+
+    def test_the_lock_of_a_lost_task_stays_while_a_process_of_its_agent_runs(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Such a process may be another user's, which the worker cannot end."""
+        queue.add("a", command="sleep 60")
+        worker = SmartWorker("worker-1", store=store, ttl=1.5)
+        monkeypatch.setattr("swarm.system.child.GatedProcess.is_over", lambda child: False)
+        monkeypatch.setattr("swarm.system.child.GatedProcess.end", lambda *_: False)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            until(lambda: records(store, "a"))  # the claim is complete
+            queue.cancel("a", "ada")
+            until(lambda: worker.tally.lost)
+            assert LockTable(store).status("a").exists
+        finally:
+            worker.stop()
+            thread.join(timeout=20)
 
 
 class TestStopping:
@@ -782,9 +924,9 @@ class TestCommand:
         queue = TaskQueue()
         queue.add("a", command="echo hello")
         queue.add("b", "x", max_attempts=1)
-        out, err = start("--id", "3", "--until-empty", "--exec", "sh -c 'exit 4'").communicate(
-            timeout=30
-        )
+        out, err = start(
+            "--id", "3", "--until-empty", "--allow-commands", "--exec", "sh -c 'exit 4'"
+        ).communicate(timeout=30)
         assert err == ""
         events = [line.split(maxsplit=1)[1] for line in out.splitlines()]
         assert events == [
