@@ -9,10 +9,10 @@ OK, WARNING, FAULT = "ok", "warning", "fault"
 
 @dataclass(frozen=True)
 class Check:
-    """One result. `state` is ok, warning or fault.
+    """The result of one check. `state` is ok, warning or fault.
 
-    A fault prevents work, or has already cost work. A warning reports a risk. `fix` is
-    the command that helps, "" if no command is needed.
+    A fault prevents work, or work has been lost by it. A warning reports a risk. `fix`
+    is the command that helps, "" if no command is needed.
     """
 
     name: str

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.errors import StoreError
-from swarm.locks.table import LockTable
+from swarm.locks.table import NAMESPACE, LockTable
 from swarm.queue.events import DONE, FAILED, RUNNING
 from swarm.queue.events import LOG as TASKS
-from swarm.queue.state import QueueState, TaskState, effective_state
+from swarm.queue.state import QueueState
+from swarm.queue.task_state import TaskState, effective_state
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import Store
@@ -19,6 +21,7 @@ from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted
 
 _CHECKED_RECORDS = 2000  # lines at the end of the status log
+_CHECKED_BYTES = 8 << 20  # of these lines
 _MAX_CLOCK_DIFFERENCE = 60.0  # seconds
 _LEFT_OVER_AFTER = 3600.0  # seconds since the end of a lease
 _MAX_LEFTOVERS = 200
@@ -26,7 +29,7 @@ _MAX_LEFTOVERS = 200
 
 @dataclass
 class Case:
-    """The store that is checked, and the data that the checks have read."""
+    """The store under examination, and the data that the checks have read from it."""
 
     root: str
     store: Store
@@ -37,18 +40,17 @@ class Case:
 
 
 def check_log(case: Case) -> Iterator[Check]:
-    lines, _ = case.store.tail(STATUS, _CHECKED_RECORDS)
-    records = [parse_record(line) for line in lines if line.strip()]
-    damaged = sum(record is None for record in records)
-    times = [from_iso(record.get("timestamp")) for record in records if record]
-    ahead = (
-        max((moment for moment in times if moment is not None), default=0.0)
-        - case.store.clock.now()
-    )
+    lines, _ = case.store.tail(STATUS, _CHECKED_RECORDS, _CHECKED_BYTES)
+    read = damaged = 0
+    latest = 0.0
+    for line in filter(bytes.strip, lines):
+        record = parse_record(line)
+        read += 1
+        damaged += record is None
+        latest = max(latest, from_iso(record.get("timestamp")) or 0.0 if record else 0.0)
+    ahead = latest - case.store.clock.now()
     if damaged:
-        text = (
-            f"{damaged} of the last {len(records)} lines are not valid records; readers skip them"
-        )
+        text = f"{damaged} of the last {read} lines are not valid records; readers skip them"
         yield Check("log", WARNING, text, "swarm log validate")
     if ahead > _MAX_CLOCK_DIFFERENCE:
         text = (
@@ -60,8 +62,8 @@ def check_log(case: Case) -> Iterator[Check]:
         yield Check(
             "log",
             OK,
-            f"the last {_count(len(records), 'record')} can be read"
-            if records
+            f"the last {_count(read, 'record')} can be read"
+            if read
             else "there are no records yet",
         )
 
@@ -89,7 +91,7 @@ def check_queue(case: Case) -> Iterator[Check]:
 
 
 def check_locks(case: Case) -> Iterator[Check]:
-    """Find locks that are left over, or that exclude other workers for nothing."""
+    """Find locks that no worker needs any more."""
     count = findings = 0
     for task in case.locks.tasks():
         count += 1
@@ -118,7 +120,7 @@ def check_claims(case: Case) -> Iterator[Check]:
 def check_leftovers(case: Case) -> Iterator[Check]:
     """Count the leftovers of crashed processes.
 
-    Leftovers block no worker, and swarm removes them over time.
+    Leftovers of crashed processes block no worker, and swarm removes them over time.
     """
     count = count_leftovers(case.root)
     if count > _MAX_LEFTOVERS:
@@ -140,12 +142,24 @@ def check_leftovers(case: Case) -> Iterator[Check]:
         yield Check("leftovers", OK, "crashed processes left nothing")
 
 
+def check_tokens(case: Case) -> Iterator[Check]:
+    """Say how to restore a state directory, since one kind of copy is not noticed."""
+    generations = f"{case.root}/.{NAMESPACE}/generations"
+    if os.path.isdir(generations):
+        text = (
+            "tokens only grow, also in a copy that was restored; after going back to a snapshot of "
+            f"the disk, run this before any worker starts: rm -r {quoted(generations)}"
+        )
+        yield Check("tokens", OK, text)
+
+
 CHECKS: list[tuple[str, Callable[[Case], Iterator[Check]]]] = [
     ("log", check_log),
     ("queue", check_queue),
     ("locks", check_locks),
     ("queue", check_claims),
     ("leftovers", check_leftovers),
+    ("tokens", check_tokens),
 ]
 
 
@@ -190,7 +204,7 @@ def _check_lock(case: Case, task: str) -> Iterator[Check]:
 
 
 def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> bool:
-    """Return whether a task is done and its lock stays.
+    """Return whether a task is done while its lock is still held.
 
     A worker that has just ended the task gets a minute to release the lock.
     """

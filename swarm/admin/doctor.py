@@ -1,8 +1,7 @@
 """All checks of a swarm: program, machine, state directory, store and its content.
 
-A check changes nothing, does not wait for other processes, and does not raise: a check
-that fails is a fault of its own. Every fault and every warning has a command that
-helps.
+A check changes nothing and does not wait for other processes. A check that raises an
+error is reported as a fault. Every fault and every warning has a command that helps.
 """
 
 from __future__ import annotations
@@ -13,12 +12,14 @@ from typing import Any
 
 from swarm import settings
 from swarm.admin.check import FAULT, OK, WARNING, Check
+from swarm.admin.cleaner_check import check_cleaners
 from swarm.admin.content_checks import CHECKS, Case
 from swarm.admin.machine_checks import (
     check_clock,
     check_environment,
     check_optional_parts,
     check_python,
+    check_waiting,
 )
 from swarm.admin.server_checks import check_server, reach_command
 from swarm.admin.state_dir_check import check_state_dir
@@ -38,6 +39,7 @@ def examine() -> list[Check]:
         *_guarded("python", check_python),
         *_guarded("environment", check_environment),
         *_guarded("clock", check_clock),
+        *_guarded("waiting", check_waiting),
     ]
     try:
         root, chosen = settings.state_dir()
@@ -46,6 +48,7 @@ def examine() -> list[Check]:
         found.append(Check("state directory", FAULT, str(error), fix))
     else:
         found += _guarded("state directory", lambda: check_state_dir(root, chosen=chosen))
+        found += _guarded("cleaning", lambda: check_cleaners(root))
         if not any((check.name, check.state) == ("state directory", FAULT) for check in found):
             found += _guarded("store", lambda: _check_store(root, chosen=chosen))
     return [*found, *_guarded("optional parts", check_optional_parts)]
@@ -73,7 +76,9 @@ def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:
 
 
 def _check_answer(store: ServerStore[Any]) -> Check:
-    """Measure how fast a server answers, and how far its clock differs from this one."""
+    """Measure how fast a server answers, and how far its clock differs from this
+    machine's clock.
+    """
     begun = time.perf_counter()
     ahead = store.clock.now() - time.time()
     took = (time.perf_counter() - begun) * 1000
@@ -90,7 +95,7 @@ def _check_answer(store: ServerStore[Any]) -> Check:
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
-    """Run a check. An error that stops the check becomes a result."""
+    """Run a check, and return an error that stops the check as a result."""
     found: list[Check] = []
     try:
         found.extend(check())

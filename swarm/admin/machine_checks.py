@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 import time
@@ -16,6 +17,7 @@ from swarm.system import process
 from swarm.system.clock import to_iso
 from swarm.terminal.text import duration
 
+_BUSY_SHARE = 0.8  # of the inotify instances that a user may have
 _EARLIEST = 1_700_000_000  # seconds; in 2023, before this program was written
 
 
@@ -86,20 +88,61 @@ def check_clock() -> Iterator[Check]:
         )
 
 
+def check_waiting() -> Iterator[Check]:
+    """Compare the inotify instances that this user has with those that the kernel allows.
+
+    Each process that waits for a change needs one. A process without one polls.
+    """
+    try:
+        with open("/proc/sys/fs/inotify/max_user_instances", encoding="ascii") as file:
+            allowed = int(file.read())
+    except (OSError, ValueError):
+        return  # not Linux, or a sandbox without /proc
+    used = _inotify_instances()
+    if used < _BUSY_SHARE * allowed:
+        text = f"{used} of {allowed} inotify instances are in use"
+        yield Check("waiting", OK, text)
+        return
+    text = (
+        f"{used} of {allowed} inotify instances are in use: further processes that wait poll "
+        "instead, and many of them keep a processor busy"
+    )
+    yield Check("waiting", WARNING, text, "sudo sysctl fs.inotify.max_user_instances=1024")
+
+
+def _inotify_instances() -> int:
+    """Count the inotify instances of this user's processes."""
+    count = 0
+    for process_id in filter(str.isdecimal, os.listdir("/proc")):
+        folder = f"/proc/{process_id}/fd"
+        try:
+            if os.stat(f"/proc/{process_id}").st_uid != os.geteuid():
+                continue
+            names = os.listdir(folder)
+        except OSError:
+            continue  # it has ended, or hides its descriptors
+        for name in names:
+            try:
+                count += os.readlink(f"{folder}/{name}") == "anon_inode:inotify"
+            except OSError:
+                pass
+    return count
+
+
 def check_optional_parts() -> Iterator[Check]:
     installed: list[str] = []
     missing: list[str] = []
     drivers = [driver for driver in SERVER_DRIVERS if driver.client]
-    for name, found, use in (
-        ("PyYAML", _has_module("yaml"), "YAML files of tasks, sprint locks in full YAML"),
-        ("tmux", shutil.which("tmux") is not None, "`swarm up`"),
-        *(
-            (driver.client, _has_module(driver.client), f"{driver.schemes[0]}://")
-            for driver in drivers
-        ),
+    for name, module, use in (
+        ("PyYAML", "yaml", "YAML files of tasks, sprint locks in full YAML"),
+        ("mcp", "mcp", "`swarm mcp`"),
+        ("starlette", "starlette", "`swarm web`"),
+        ("uvicorn", "uvicorn", "`swarm web`"),
+        *((driver.client, driver.client, f"{driver.schemes[0]}://") for driver in drivers),
+        ("tmux", "", "`swarm up`"),
     ):
-        if found:
-            installed.append(name)
+        if _has_module(module) if module else shutil.which(name) is not None:
+            installed.append(f"{name} {_version(name)}".rstrip())
         else:
             missing.append(f"{name} (for {use})")
     text = f"installed: {', '.join(installed) or 'none'}"
@@ -108,6 +151,15 @@ def check_optional_parts() -> Iterator[Check]:
         OK,
         f"{text}; missing (optional): {', '.join(missing)}" if missing else text,
     )
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def _has_module(name: str) -> bool:

@@ -1,10 +1,11 @@
 """Copy the status log and the queue from one store to another, line by line.
 
-No worker and no command may use either store meanwhile. Locks are not copied: no lock
-may be held in either store. The new store's tokens are larger than all of the old
-store's. So a worker that wakes up late with an old token is refused in the new store
-too. A copy that was interrupted can be repeated: the lines in the new store must be the
-first lines of the old store. The old store is only read.
+During the copy, no worker and no command may use one of the two stores. Locks are not
+copied, and no lock may be held in one of the two stores. The tokens of the new store
+are larger than all tokens of the old store. So a worker that wakes up late with an old
+token is refused in the new store too. A copy that was interrupted can be repeated: the
+lines in the new store must be the first lines of the old store. The copy does not
+change the old store.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _TTL = 30.0
 
 
 class Moved(NamedTuple):
-    """The number of lines of each log, and a number that all later tokens exceed."""
+    """The result of a migration: the number of lines of each log, and a number that all
+    later tokens exceed.
+    """
 
     status: int
     tasks: int
@@ -38,7 +41,8 @@ def migrate(
     """Copy the lines that are missing in the new store.
 
     Raise LockHeld while a lock is held in one of the stores. Raise StoreError if the
-    new store has other lines, or if a process wrote to one of the stores meanwhile.
+    new store has other lines, or if a process wrote to one of the stores during the
+    copy.
     """
     for store in (old, new):
         _refuse_held(store)
@@ -52,7 +56,8 @@ def migrate(
                 if sum(1 for _ in _lines(store, log)) != copied:
                     raise StoreError(
                         f"a process wrote to the log {log} of the {which} store during the copy. "
-                        "Stop all workers and commands that use it, then repeat the command."
+                        "Stop all workers and commands that use this store, then repeat the "
+                        "command."
                     )
         token = old.highest_token(NAMESPACE)  # a lock may have been acquired and released meanwhile
         new.advance_tokens(NAMESPACE, token)

@@ -2,8 +2,8 @@
 
 The check tries every operation that a lock needs, in a new directory inside the state
 directory, and removes the new directory again. If the state directory does not exist,
-the check creates nothing, and says whether the state directory could be created. A
-property that cannot be found out is a fault.
+the check creates nothing, and says whether the state directory could be created. If the
+check cannot find out a property, it reports a fault.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from swarm.locks import reservations, table
 from swarm.queue import events
 from swarm.status import log
 from swarm.stores.file.layout import directories
+from swarm.stores.file.state_dir import owner_name
 from swarm.terminal.text import quoted
 
 _LINKS_MISSING = "it has no hard links"
@@ -51,7 +52,7 @@ _FILES = ("status.log", ".tasks/tasks.log")
 def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
     """Check the directory `root`.
 
-    `chosen`: the user named the directory, so it is trusted.
+    `chosen` says that the user named the directory, so that swarm trusts it.
     """
     directory = list(_check_directory(root, chosen))
     yield from directory
@@ -60,7 +61,11 @@ def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
     existing = root
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
-    yield from _check_permissions(root) if existing == root else _could_be_created(existing)
+    if existing == root:
+        yield from _check_permissions(root)
+        yield from _check_modes(root)
+    else:
+        yield from _could_be_created(existing)
     yield from _check_filesystem(existing)
     yield from _check_space(existing)
 
@@ -97,12 +102,16 @@ def _check_directory(root: str, chosen: bool) -> Iterator[Check]:
         yield Check(
             name,
             FAULT,
-            f"{root} is the default and belongs to {_owner(found.st_uid)}, "
+            f"{root} is the default and belongs to {owner_name(found.st_uid)}, "
             "so swarm does not use it",
             own,
         )
+    elif found.st_uid and not os.geteuid():
+        owner = owner_name(found.st_uid)
+        text = f"{root} belongs to {owner}, so root changes nothing there: run swarm as {owner}"
+        yield Check(name, FAULT, text, f"sudo -u {owner} swarm doctor")
     elif found.st_uid not in (os.geteuid(), 0):
-        text = f"{root} belongs to {_owner(found.st_uid)}, who can change everything in it"
+        text = f"{root} belongs to {owner_name(found.st_uid)}, who can change everything in it"
         yield Check(name, WARNING, text, own)
     elif found.st_mode & 0o022:
         who = "all users" if found.st_mode & 0o002 else "its group"
@@ -110,12 +119,17 @@ def _check_directory(root: str, chosen: bool) -> Iterator[Check]:
             f"{who} may write to {root} (mode {stat.S_IMODE(found.st_mode):04o}), and so "
             f"acquire, break and forge locks"
         )
-        yield Check(name, WARNING, text, f"chmod go-w {quoted(root)}")
+        state = WARNING if chosen else FAULT  # swarm does not use such a default directory
+        yield Check(name, state, text, f"chmod go-w {quoted(root)}")
+    elif found.st_mode & 0o055:
+        who = "all users" if found.st_mode & 0o005 else "its group"
+        text = f"{who} may look into {root} (mode {stat.S_IMODE(found.st_mode):04o})"
+        yield Check(name, WARNING, text, f"chmod go-rwx {quoted(root)}")
     else:
         yield Check(
             name,
             OK,
-            f"{root}, owner {_owner(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}",
+            f"{root}, owner {owner_name(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}",
         )
 
 
@@ -155,14 +169,37 @@ def _check_permissions(root: str) -> Iterator[Check]:
         yield Check(
             name,
             OK,
-            "files can be written, linked, renamed and removed, and no name is given twice",
+            "files can be written, linked, renamed and removed, and each name is created once",
         )
+
+
+def _check_modes(root: str) -> Iterator[Check]:
+    """Find files that other users may read or write, such as those of an earlier version.
+
+    swarm changes no mode: the user may have chosen it.
+    """
+    shared = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            try:
+                mode = os.lstat(f"{folder}/{name}").st_mode
+            except FileNotFoundError:
+                continue  # just removed
+            shared += bool(stat.S_ISREG(mode) and mode & 0o066)
+    if shared:
+        text = (
+            f"{shared} file{'s' * (shared != 1)} in {root} may be read or written by other users, "
+            f"as far as the directory lets them"
+        )
+        yield Check("modes", WARNING, text, f"chmod -R go-rwx {quoted(root)}")
+    else:
+        yield Check("modes", OK, f"other users may neither read nor write files in {root}")
 
 
 def _unusable(root: str) -> Iterator[Check]:
     """Find paths of the wrong kind, and paths that this user may not write to.
 
-    One `sudo swarm` is enough to leave paths that the user may not write to.
+    A single command under `sudo` leaves paths that the user may not write to.
     """
     for name in _FILES:
         yield from _check_path(f"{root}/{name}", os.path.isfile, os.W_OK, "a plain file")
@@ -191,7 +228,7 @@ def checked_directories(root: str) -> list[str]:
 
 
 def _tried(trial: Callable[[str], str], folder: str) -> str:
-    """Return what is wrong, "" if nothing is wrong."""
+    """Try an operation, and return what is wrong, "" if nothing is wrong."""
     try:
         return trial(folder)
     except OSError as error:
@@ -209,9 +246,9 @@ def _writing(folder: str) -> str:
 
 def _linking(folder: str) -> str:
     """making a hard link"""
-    os.link(f"{folder}/file", f"{folder}/linked")
+    os.link(f"{folder}/file", f"{folder}/linked", follow_symlinks=False)
     try:
-        os.link(f"{folder}/file", f"{folder}/linked")
+        os.link(f"{folder}/file", f"{folder}/linked", follow_symlinks=False)
     except FileExistsError:
         return ""
     return "a hard link replaces an existing file"
@@ -316,12 +353,3 @@ def _check_space(path: str) -> Iterator[Check]:
         yield Check(name, WARNING, text, f"df -h {quoted(path)}; df -i {quoted(path)}")
     else:
         yield Check(name, OK, text)
-
-
-def _owner(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"

@@ -1,10 +1,10 @@
 """Checks of every status record and lock file of a swarm.
 
 `schemas/` documents the form of both as JSON Schema. The checks in this module are
-plain Python, so that `swarm log validate` needs no package. A test compares their
-verdicts with the verdicts of the jsonschema library. Beyond the schemas, a pair of keys
-with one meaning must agree, times must be times, and a lock file must be named after
-its task.
+plain Python, so that `swarm log validate` needs no package. A test compares the
+verdicts of these checks with the verdicts of the jsonschema library. Beyond the
+schemas, two keys with one meaning must have equal values, a time must be a valid time,
+and a lock file must be named after its task.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Rule = tuple[Callable[[object], bool], str]  # whether a value is valid; what th
 def faults(
     store: Store, progress: Callable[[int], object] = lambda count: None
 ) -> Iterator[tuple[str, str]]:
-    """Yield every fault of a store's log and locks: where the fault is, what is wrong.
+    """Yield every fault of a store's log and locks, as its position and a description.
 
-    `progress` is called with the number of lines read so far.
+    `progress` is called with the number of lines that were read until then.
     """
     for count, (where, line, complete) in enumerate(store.numbered(LOG)):
         if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:
@@ -192,7 +192,7 @@ def _unequal(record: dict[str, Any], *pairs: tuple[str, str]) -> Iterator[str]:
 
 
 def _bad_times(record: dict[str, Any], *names: str) -> Iterator[str]:
-    """Yield times that fit the schema, but are not ISO 8601."""
+    """Yield the times of a record that fit the schema, but are not valid ISO 8601."""
     for name in names:
         value = record.get(name)
         if _starts_with_year(value) and from_iso(value) is None:

@@ -1,8 +1,9 @@
 """Parse the event that a coding agent passes to its hooks: one JSON object on standard
 input.
 
-Claude Code and Codex use the same names. A field that is missing or has an unexpected
-type is ignored: a newer agent may send other fields, and these must not stop its work.
+Claude Code and Codex use the same names for events and fields. A field of an unexpected
+type is ignored, because a newer agent may send other fields, which must not stop its
+work.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 _PATCH_KEYS = ("command", "patch", "input")
 _PATCH_TOOL = "apply_patch"
-_PATCH_HEADERS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+_PATCH_HEADERS = ("*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:")
 
 
 class HookEvent:
     """An event of an agent.
 
-    `directory` is where the agent works, "" if unknown. `files` are the files that a
-    tool is about to change. `is_repeated_stop`: a hook has already kept the agent from
-    stopping.
+    `directory` is the working directory of the agent, "" if unknown. `files` are the
+    files that a tool is about to change. `is_repeated_stop` says that a hook has
+    already kept the agent from stopping.
     """
 
     __slots__ = ("directory", "files", "is_repeated_stop", "name")
@@ -47,8 +48,8 @@ def parse(text: str) -> HookEvent:
     """Return the event in `text`. Raise BadInput if `text` has no event."""
     if not text.strip():
         raise BadInput(
-            "there is no event on standard input. Agents pass one to their hooks: see swarm "
-            "setup --help."
+            "there is no event on standard input. Agents pass an event to their hooks: see "
+            "swarm setup --help."
         )
     try:
         fields = json_codec.loads(text)
@@ -70,15 +71,8 @@ def _files(tool: object, arguments: Any) -> list[str]:
     if not isinstance(arguments, dict):
         return []
     if tool == _PATCH_TOOL:
-        patch = next((arguments[key] for key in _PATCH_KEYS if key in arguments), "")
-        text = (
-            "\n".join(map(str, patch))
-            if isinstance(patch, list)
-            else patch
-            if isinstance(patch, str)
-            else ""
-        )
-        lines = [line.strip() for line in text.split("\n")]
+        texts = (text for key in _PATCH_KEYS for text in _texts(arguments.get(key)))
+        lines = [line.strip() for text in texts for line in text.split("\n")]
         paths = [
             line.removeprefix(head)
             for line in lines
@@ -86,5 +80,19 @@ def _files(tool: object, arguments: Any) -> list[str]:
             if line.startswith(head)
         ]
     else:
-        paths = [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)]
-    return [path for path in map(str.strip, paths) if path and "\0" not in path]
+        edits = arguments.get("edits")
+        several = [each for each in edits if isinstance(each, dict)] if type(edits) is list else []
+        paths = [
+            path
+            for each in (arguments, *several)
+            for key in _PATH_KEYS
+            for path in _texts(each.get(key))
+        ]
+    found = (path for path in map(str.strip, paths) if path and "\0" not in path)
+    return list(dict.fromkeys(found))
+
+
+def _texts(value: object) -> list[str]:
+    """Return a string, or the strings of a list, as a list."""
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, str)]

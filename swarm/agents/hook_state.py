@@ -1,17 +1,15 @@
-"""The memory of an agent's hooks, each of which is a process of its own.
+"""The memory that the hooks of one agent share. Each hook is a process of its own.
 
-The memory is a file on this machine, beside the state. The file may be lost at any
-time, and an invalid file counts as missing. Most hooks only read this file, so this
-module imports little.
+The memory is a file in the state directory. The file may be lost at any time, and an
+invalid file counts as missing. Most hooks only read the file, so this module imports
+few modules.
 """
 
 from __future__ import annotations
 
-from swarm import settings
 from swarm.formats import json_codec
 from swarm.locks.heartbeat import heartbeat_interval
 from swarm.stores.cache import FileCache
-from swarm.stores.file.state_dir import StateDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,15 +19,14 @@ if TYPE_CHECKING:
 class HookState:
     """The facts that the hooks of one agent remember.
 
-    `at`: when the locks last had a heartbeat, on the wall clock. `shortest`: the
-    shortest TTL of these locks, 0 if there is no lock. `tokens`: the tasks that the
-    agent had at that time. `reminded`: the claims of which the agent was reminded, by
-    task.
+    `at` is the time of the last heartbeat of the agent's locks, by the wall clock.
+    `shortest` is the shortest TTL of the agent's locks, 0 if it has no lock. `tokens`
+    has the tasks that the agent had at the last heartbeat, with their tokens.
+    `reminded` has the claims of which the agent was reminded, by task.
     """
 
     def __init__(self, worker: str) -> None:
-        path, chosen = settings.state_dir()
-        self._files = FileCache(path, StateDir(path, trusted=chosen))
+        self._files = FileCache.given()
         self._name = f"agent-{worker}"
         self.at = 0.0
         self.shortest = 0.0

@@ -7,9 +7,9 @@
     SessionEnd     release everything the agent holds
 
 Locks and reservations belong to a worker name, so every agent needs a name of its own.
-A lock that another process keeps alive and ends (a worker, an MCP server) is left to
-that process. Reminders are remembered on this machine, beside the state. If a reminder
-cannot be saved, the agent may stop without a reminder.
+If another process (a worker, an MCP server) renews a lock, the hooks leave the lock to
+that process. The hooks remember on this machine which reminders they gave. If this
+memory cannot be written, the agent may stop without a reminder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 from swarm.agents.hook_event import HookEvent
 from swarm.agents.hook_state import HookState
 from swarm.errors import LockLost, NoTask, NotYours, StoreError, WrongState
-from swarm.locks.path_pattern import names_of, project_root
+from swarm.locks.path_pattern import names_of, overlap, project_root
 from swarm.locks.record import Lock
-from swarm.locks.reservations import Reservation, Reservations
+from swarm.locks.reservations import Reservation, Reservations, refusal
 from swarm.locks.table import LockTable
 from swarm.stores.contract import Store
-from swarm.terminal.text import quoted, shown
+from swarm.terminal.text import foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from swarm.queue.queue import TaskQueue
 
 Answer = dict[str, Any]
+MAX_FILES = 1000  # of one edit; more may take longer than the agent waits
 
 
 class AgentHooks:
@@ -55,7 +56,7 @@ class AgentHooks:
         self._reservations = Reservations(store)
 
     def answer(self, event: HookEvent) -> Answer | None:
-        """Return the answer for the agent, None if there is no answer.
+        """Return the answer to an event, None if the event needs no answer.
 
         Ignore unknown events.
         """
@@ -69,17 +70,19 @@ class AgentHooks:
         return react(event) if react else None
 
     def _session_start(self, event: HookEvent) -> Answer:
-        return _context(event, self._brief().text())
+        return _context(event, self._brief().text(with_texts=False))
 
     def _before_tool(self, event: HookEvent) -> Answer | None:
+        if len(event.files) > MAX_FILES:
+            return self._too_many(event) if self._reservations.any_of_others(self._worker) else None
         here = os.path.abspath(event.directory)
         root = project_root(here)
-        for path in event.files:
-            for name in names_of(path, root, here):
-                held = self._reservations.held_by_others(name, self._worker)
-                if held is not None:
-                    return self._refusal(event, path, held)
-        return None
+        paths = {name: path for path in event.files for name in names_of(path, root, here)}
+        held = self._reservations.held_by_others(paths, self._worker)
+        if held is None:
+            return None
+        path = next(path for name, path in paths.items() if overlap(name, held.pattern))
+        return self._refusal(event, path, held)
 
     def _after_tool(self, event: HookEvent) -> Answer | None:
         state = self._state
@@ -113,7 +116,7 @@ class AgentHooks:
                 raise
         if not lost:
             return None
-        names = ", ".join(map(shown, lost))
+        names = ", ".join(map(foreign_name, lost))
         return _context(
             event,
             (
@@ -159,10 +162,10 @@ class AgentHooks:
     # The agent's locks ----------------------------------------------------------------
 
     def _own_locks(self) -> Iterator[tuple[str, Lock]]:
-        """Yield the agent's locks that no other process keeps alive.
+        """Yield the agent's locks that no other process renews.
 
-        Known locks come first: in a large swarm the time may be up before all locks
-        were read.
+        Locks that the hooks remember come first, because in a large swarm the time may
+        be up before all locks were read.
         """
         known = dict(self._state.tokens)
         for task in chain(known, (task for task in self._locks.tasks() if task not in known)):
@@ -185,7 +188,7 @@ class AgentHooks:
         """
         status = self._locks.status(task)
         if status.is_held and status.lock is not None:
-            return not status.is_held_by(self._worker, token)
+            return bool(status.lock.must_stop) or not status.is_held_by(self._worker, token)
         try:
             queued = self._queue().get(task)
         except NoTask:
@@ -204,22 +207,31 @@ class AgentHooks:
         return TaskQueue(self._store)
 
     def _refusal(self, event: HookEvent, path: str, held: Reservation) -> Answer:
-        about = f", who works on {shown(held.task_id)}" if held.task_id else ""
-        until = "until that task ends" if held.task_id else f"until {held.expires_at} or longer"
+        until = (
+            "until that task ends"
+            if held.task_id
+            else f"until {foreign_name(held.expires_at)} or longer"
+        )
         text = (
-            f"{shown(path)} is reserved (as {shown(held.pattern)}) by "
-            f"{shown(held.worker)}{about}, {until}. "
+            f"{refusal(path, held.pattern, held.worker, held.task_id)}, {until}. "
             "Do not change it, not even with other tools. Work on other files. "
             f"If you cannot go on without it: swarm log append WAIT {quoted(self._worker)} TASK "
             f"'why'."
         )
-        decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
-        return {"hookSpecificOutput": {"hookEventName": event.name, **decision}}
+        return _denied(event, text)
+
+    def _too_many(self, event: HookEvent) -> Answer:
+        """Refuse an edit whose files cannot be checked before the agent goes on."""
+        return _denied(
+            event,
+            f"This edit changes {len(event.files)} files, and other workers have reserved files. "
+            f"swarm checks at most {MAX_FILES} files at a time: split the edit into smaller ones.",
+        )
 
     def _reminder(self, task: str, token: int) -> str:
         mine = f"{quoted(task)} --worker {quoted(self._worker)} --token {token}"
         return (
-            f"You still have the task {shown(task)}. Before you stop, run one of these. "
+            f"You still have the task {foreign_name(task)}. Before you stop, run one of these. "
             f"If it is done: swarm task done {mine} 'what you did'. "
             f"If it failed: swarm task fail {mine} 'what went wrong'. "
             f"If it is unfinished: swarm task release {mine}. "
@@ -227,6 +239,11 @@ class AgentHooks:
             f"{quoted(task)} 'what for'. "
             "(This reminder comes once.)"
         )
+
+
+def _denied(event: HookEvent, text: str) -> Answer:
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
+    return {"hookSpecificOutput": {"hookEventName": event.name, **decision}}
 
 
 def _context(event: HookEvent, text: str) -> Answer:

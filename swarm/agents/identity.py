@@ -1,11 +1,8 @@
-"""Find the agent for which this process works, and the worker name that a command uses.
+"""Find the agent that started this process, and the worker name that a command uses.
 
-The agent is the nearest ancestor that is neither a shell nor a program that only starts
-others. An agent starts its hooks, its MCP server and its commands, each through any
-number of shells. So all these processes find the same agent by themselves. A shell at a
-user's terminal ends the search, and counts as the user. A shell re-parented to init
-also ends the search: init adopts the shells of many agents. If a sandbox hides the
-agent, there is no answer.
+The agent is the starter of this process (see `system.family`). An agent starts its
+hooks, its MCP server and its commands, each through any number of shells. So all these
+processes find the same agent by themselves.
 """
 
 from __future__ import annotations
@@ -15,35 +12,18 @@ from typing import Literal
 
 from swarm import settings
 from swarm.errors import BadInput
-from swarm.inputs import check_name
-from swarm.system import process
-from swarm.system.ancestry import parentage
+from swarm.inputs import check_name, is_plain_name
+from swarm.system import family, process
 
 Fallback = Literal["agent", "user"] | None
-_STARTERS = {
-    *("sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"),
-    *("doas", "env", "nice", "nohup", "setsid", "stdbuf", "sudo", "timeout", "uv", "uvx"),
-    *("bwrap", "codex-linux-san", "sandbox-exec"),  # the system cuts names to 15 characters
-}
-_INITS = {
-    "catatonit",
-    "docker-init",
-    "dumb-init",
-    "init",
-    "launchd",
-    "sleep",
-    "systemd",
-    "tail",
-    "tini",
-}
-_FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # the same on every Linux
-_TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a terminal without a user
+_FIRST_UTS_NS = "uts:[4026531838]"  # the same on every Linux
 
 
 class AgentProcess:
-    """A process that starts others to act for it.
+    """The process of an agent, which starts other processes that act for the agent.
 
-    `name` is its name in the system. `pid` is 0 if the process is hidden.
+    `name` is the name of the process in the system. `pid` is 0 if a sandbox hides the
+    process.
     """
 
     def __init__(self, pid: int, name: str) -> None:
@@ -52,16 +32,16 @@ class AgentProcess:
 
     @property
     def worker(self) -> str:
-        """Return the worker name of this process, for when the user chose no name.
+        """Return a worker name made from this process, for a user who chose no name.
 
-        All processes that this process starts have the same name, and no other process
-        has it. Raise BadInput if the process is hidden.
+        All children of this process get the same worker name, and no other process gets
+        it. Raise BadInput if a sandbox hides the process.
         """
         if not self.pid:
             raise BadInput(
-                "the agent that runs this is hidden by a sandbox or a container. Give its worker "
-                "name with --worker NAME "
-                "or in SWARM_WORKER. The SessionStart hook tells an agent its name."
+                "a sandbox or a container hides the agent that runs this command. Give the agent's "
+                "worker name with --worker NAME or in SWARM_WORKER. The SessionStart hook tells an "
+                "agent its name."
             )
         name = "".join(
             sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_"
@@ -77,13 +57,13 @@ def whoami(
     option: str = "--worker",
     pid: int = 0,
 ) -> str:
-    """Return the worker name that a command uses:
+    """Return the worker name that a command uses.
 
-    `given` unless it is None, else SWARM_WORKER, else the fallback. The fallback
-    "agent" is the agent that runs this process. The fallback "user" is the user of this
-    process, made unique by `pid` unless `pid` is 0. Without a fallback, the user must
-    name the worker. `option` is the command's argument for the worker name, for
-    messages. Raise BadInput if the name is invalid or missing.
+    The name is `given`, else SWARM_WORKER, else the fallback. The fallback "agent"
+    makes a name from the agent that runs this process. The fallback "user" makes a name
+    from the user of this process, followed by `pid` unless `pid` is 0. Without a
+    fallback, the user must name the worker. `option` is how messages call the command's
+    argument for the worker name. Raise BadInput if the name is invalid or missing.
     """
     if given is not None:
         return check_name(given, option.partition(" ")[0])
@@ -98,52 +78,30 @@ def whoami(
 
 def find() -> AgentProcess:
     """Return the agent of this process."""
-    found = AgentProcess(os.getpid(), "")
-    pid = os.getppid()
-    while (parent := parentage(pid)) is not None:
-        if parent.name in _INITS or _is_first(pid):
-            return found
-        found = AgentProcess(pid, parent.name)
-        if parent.name.lstrip("-") not in _STARTERS or (
-            parent.leads_terminal and not _gives_terminals(parent.parent)
-        ):
-            return found
-        pid = parent.parent
-    return AgentProcess(0, "")
+    return AgentProcess(*family.starter())
 
 
 def _name_of_process(name: str, pid: int) -> str:
     """Return `NAME@HOST-PID`, with the container's number before the pid where the
-    host's name is shared.
+    host's name is shared. A hash stands for a host name that is long or has odd signs.
     """
     host, container = os.uname().nodename, _nameless_container()
     number = f"{container}-{pid}" if container else f"{pid}"
-    try:
-        return check_name(f"{name}@{host}-{number}", "worker")
-    except BadInput:  # a host may have any name
-        return f"{name}-{number}"
+    whole = f"{name}@{host}-{number}"
+    if is_plain_name(whole):
+        return whole
+    from hashlib import sha256
 
-
-def _gives_terminals(pid: int) -> bool:
-    starter = parentage(pid)
-    return starter is not None and starter.name in _TERMINAL_GIVERS
-
-
-def _is_first(pid: int) -> bool:
-    """Return whether this is the first process of the machine.
-
-    The first process of a container does not count.
-    """
-    return pid == 1 and process.namespace("pid") == _FIRST_PID_NS
+    return f"{name}@{sha256(host.encode(errors='replace')).hexdigest()[:12]}-{number}"
 
 
 def _nameless_container() -> str:
-    """Return the number of this container if the container has the host name of its
-    machine, which other containers may have too. Return "" elsewhere.
+    """Return the number of this container if the container uses the host name of its
+    machine, as other containers may. In all other cases return "".
     """
     number = process.namespace("pid")
     return (
         number[5:-1]
-        if number != _FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS
+        if number != family.FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS
         else ""
     )

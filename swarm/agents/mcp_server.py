@@ -1,66 +1,132 @@
 """Serve the tools over the Model Context Protocol, on standard input and output.
 
 The server runs until the input ends; a signal ends the input. Then the server releases
-all locks and tasks of the session, within a second however slow the store is. Every
-call runs in a thread of its own and delays no other call. The effect of a call that the
-client cancelled is undone.
+all locks and tasks of the session, and the process ends within two seconds, however
+slow the store is and whether or not the client reads. Every call runs in a thread of
+its own and delays no other call. Calls, messages and answers are bounded. The effect of
+a call that the client cancelled is undone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectSendStream
 from jsonschema import Draft202012Validator
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from swarm import __version__
+from swarm.agents.mcp_bounds import MAX_CALLS, MAX_WAITING, bounded, too_large, waits
+from swarm.agents.mcp_messages import message_of
 from swarm.agents.mcp_tools import INSTRUCTIONS, TOOLS, ToolDescription
 from swarm.agents.session import AgentSession
-from swarm.agents.stdin_pump import end_input_on_signals
+from swarm.agents.stdio_pump import Line, StdioPump
 from swarm.agents.tools import AgentTools, Answer, with_losses
-from swarm.errors import SwarmError
+from swarm.errors import StoreError, SwarmError
 from swarm.formats import json_codec
 from swarm.system.background import BackgroundCall
 
 _PROGRESS_INTERVAL = 2.0  # seconds between progress notifications, for a client that asked for them
 
 Context = ServerRequestContext[dict[str, Any]]
+Message = SessionMessage | Exception
 
 
-def serve(session: AgentSession) -> None:
+def serve(session: AgentSession, end_process: Callable[[], object]) -> None:
     """Serve one client until the client leaves or a signal comes.
 
-    When this function returns, the session has ended.
+    When this function returns, the session has ended. If it cannot return, because the
+    client or the store blocks it, the session ends and `end_process` is called.
     """
     logging.basicConfig(level=logging.CRITICAL)  # errors go to the client, not to standard error
-    tools = AgentTools(session)
     server: Server[dict[str, Any]] = Server(
         "swarm",
         version=__version__,
         instructions=INSTRUCTIONS,
         on_list_tools=_list_tools,
-        on_call_tool=partial(_call_tool, tools),
+        on_call_tool=_Calls(AgentTools(session)).call,
     )
-    end_input_on_signals()
+    end_session = _once(session.close)
+    pump = StdioPump(end_session, end_process)
     try:
-        anyio.run(_serve, server)
-    except* BrokenPipeError:
-        pass  # the client is gone
+        anyio.run(_serve, server, pump)
     finally:
-        session.close()
+        pump.finish()
+        end_session()
 
 
-async def _serve(server: Server[dict[str, Any]]) -> None:
-    async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+def _once(action: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that runs `action` once.
+
+    A second call waits until the first call has ended, and does nothing.
+    """
+    running = threading.Lock()
+    ended: list[bool] = []
+
+    def run() -> None:
+        with running:
+            if not ended:
+                ended.append(True)
+                action()
+
+    return run
+
+
+async def _serve(server: Server[dict[str, Any]], pump: StdioPump) -> None:
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[Line | None] = asyncio.Queue()
+    pump.start(lambda line: loop.call_soon_threadsafe(lines.put_nowait, line))
+    to_server, incoming = anyio.create_memory_object_stream[Message]()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_pass_on, lines, to_server, pump)
+        await server.run(incoming, _Answers(pump), server.create_initialization_options())
+        group.cancel_scope.cancel()
+
+
+async def _pass_on(
+    lines: asyncio.Queue[Line | None], to_server: MemoryObjectSendStream[Message], pump: StdioPump
+) -> None:
+    """Pass on the messages of the client, and answer invalid lines, until the end."""
+    async with to_server:
+        while (line := await lines.get()) is not None:
+            message = message_of(line)
+            if isinstance(message, SessionMessage):
+                await to_server.send(message)
+            elif message is not None:
+                pump.write(_encoded(message))
+            pump.accept(line)
+
+
+class _Answers:
+    """The stream to which the SDK writes its messages."""
+
+    def __init__(self, pump: StdioPump) -> None:
+        self._pump = pump
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._pump.write(_encoded(item.message))
+
+    async def aclose(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+def _encoded(message: types.JSONRPCMessage) -> bytes:
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
 async def _list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -83,42 +149,82 @@ def _tool(name: str, tool: ToolDescription) -> types.Tool:
     )
 
 
-async def _call_tool(
-    tools: AgentTools, context: Context, params: types.CallToolRequestParams
-) -> types.CallToolResult:
-    arguments = {
-        name: value for name, value in (params.arguments or {}).items() if value is not None
-    }
-    fault = _fault(params.name, arguments)
-    if fault:
-        return _error(with_losses(fault, tools.lost()))
-    tool = partial(getattr(tools, params.name), **arguments)
-    try:
-        answer = await _answer(
-            tool,
-            tools.undo,
-            lambda seconds: context.session.report_progress(seconds, None, "waiting"),
-        )
-    except SwarmError as error:
-        return _error(with_losses(str(error), tools.lost()))
-    except Exception as error:
-        return _error(with_losses(f"this is a fault in swarm: {error!r}.", tools.lost()))
-    return _result(answer, tools.lost())
+class _Calls:
+    """The calls of one session.
+
+    A call counts until its thread has ended, even if the client cancelled the call.
+    """
+
+    def __init__(self, tools: AgentTools) -> None:
+        self._tools = tools
+        self._calls = threading.BoundedSemaphore(MAX_CALLS)
+        self._waiting = threading.BoundedSemaphore(MAX_WAITING)
+
+    async def call(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tools = self._tools
+        arguments = {
+            name: value for name, value in (params.arguments or {}).items() if value is not None
+        }
+        fault = _fault(params.name, arguments)
+        if fault:
+            return _error(with_losses(fault, tools.lost()))
+        try:
+            answer = await _answer(
+                self._begin(params.name, arguments),
+                lambda seconds: context.session.report_progress(seconds, None, "waiting"),
+            )
+        except SwarmError as error:
+            return _error(with_losses(str(error), tools.lost()))
+        except Exception as error:
+            return _error(with_losses(f"this is a fault in swarm: {error!r}.", tools.lost()))
+        return _result(answer, tools.lost())
+
+    def _begin(self, name: str, arguments: dict[str, Any]) -> BackgroundCall[Answer]:
+        """Start a call of a tool.
+
+        Raise StoreError if too many calls are running. Calls that wait leave room for
+        others, so that an agent can always end its task.
+        """
+        taken = [self._calls, *([self._waiting] if waits(name, arguments) else [])]
+        held: list[threading.BoundedSemaphore] = []
+
+        def release() -> None:
+            while held:
+                held.pop().release()
+
+        for each in taken:
+            if not each.acquire(blocking=False):
+                release()
+                raise StoreError(f"{name} was not called: too many calls are running. {_BUSY}")
+            held.append(each)
+
+        def work() -> Answer:
+            try:
+                tool: Callable[..., Answer] = getattr(self._tools, name)
+                return tool(lambda: call.is_abandoned, **arguments)
+            finally:
+                release()
+
+        call = BackgroundCall(work, "tool call", undo=self._tools.undo)
+        try:
+            return call.start()
+        except StoreError as error:
+            release()
+            raise StoreError(f"{name} was not called: {error} {_BUSY}") from None
+
+
+_BUSY = "Call it again when another call has ended."
 
 
 async def _answer(
-    tool: Callable[[Callable[[], bool]], Answer],
-    undo: Callable[[Answer], None],
-    progress: Callable[[float], Awaitable[None]],
+    call: BackgroundCall[Answer], progress: Callable[[float], Awaitable[None]]
 ) -> Answer:
-    """Return the tool's answer.
+    """Call a tool and return its answer.
 
     If the client cancels the call, undo what the tool granted.
     """
-    call: BackgroundCall[Answer] = BackgroundCall(
-        lambda: tool(lambda: call.is_abandoned), "tool call", undo=undo
-    )
-    call.start()
     seconds = 0.0
     try:
         while not await call.wait_async(_PROGRESS_INTERVAL):
@@ -133,20 +239,25 @@ async def _answer(
 
 
 def _fault(name: str, arguments: dict[str, Any]) -> str:
-    """Return the fault of a call, "" if there is none.
+    """Return what is wrong with a call, "" if the call is valid.
 
     An unknown argument is an error: its name may be a misspelled `task`.
     """
     if name not in TOOLS:
         return f"there is no tool {name[:40]!r}: there are {', '.join(TOOLS)}."
-    faults = sorted(Draft202012Validator(TOOLS[name].input_schema).iter_errors(arguments), key=str)
-    if not faults:
+    large = too_large(arguments)
+    if large:
+        return f"{name} was not called: {large}"
+    # only the first fault: a long list may have a fault in each item
+    fault = next(Draft202012Validator(TOOLS[name].input_schema).iter_errors(arguments), None)
+    if fault is None:
         return ""
-    where = ".".join(map(str, faults[0].path))
-    return f"{name} was not called: {where + ': ' if where else ''}{faults[0].message[:300]}."
+    where = ".".join(map(str, fault.path))
+    return f"{name} was not called: {where + ': ' if where else ''}{fault.message[:300]}."
 
 
 def _result(answer: Answer, lost: list[Answer]) -> types.CallToolResult:
+    answer = bounded(answer)
     if lost:
         granted = any(answer.get(what) for what in ("claimed", "locked", "reserved", "ended"))
         answer = {**answer, "must_stop": answer["must_stop"] or not granted, "lost": lost}
@@ -162,8 +273,8 @@ def _error(text: str) -> types.CallToolResult:
 
 
 def _sendable(value: Any) -> Any:
-    """Replace lone surrogates, which other programs may have written and UTF-8 cannot
-    encode.
+    """Replace lone surrogates in a string. Other programs may have written them, and
+    UTF-8 cannot encode them.
     """
     if isinstance(value, str):
         return value.encode(errors="replace").decode()

@@ -2,10 +2,10 @@
 
 The session sends heartbeats, and releases all tasks and locks when it ends. Every lock
 is bound to this process, so a killed process holds nothing. A lock is lost if its lease
-ran out or another worker took it. `news` reports each loss once; a later call about a
-lost task is refused again. Threads may share the object. A waiting call gives up soon
-after `stopped` returns true. `close` takes no longer than its timeout, however slow the
-store.
+ran out or another worker took it. `news` reports each loss once. Every later call about
+a lost task is refused. Threads may share a session object. A call that waits gives up
+soon after `stopped` returns true. `close` takes no longer than its timeout, even if the
+store is slow.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError, SwarmError, WrongState
-from swarm.inputs import check_name, check_ttl
+from swarm.inputs import check_name, check_plain_name, check_ttl
 from swarm.locks.lease import Lease
 from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.stores.contract import Store
 from swarm.system.background import BackgroundCall
+from swarm.system.threads import CallThreads
+from swarm.terminal.text import foreign_name
 
 _NOT_DELIVERED = "the agent did not receive the answer"
 _ENDED = "its agent's session ended"
@@ -31,10 +33,10 @@ _STOP_POLL_INTERVAL = 0.5  # seconds between checks whether the caller of `lock`
 
 @dataclass
 class HeldLock:
-    """A lock of this session, of a queue task if it has a `claim`.
+    """A lock of this session. A lock with a `claim` is the lock of a task in the queue.
 
-    `lost` says why the session has the lock no longer; it is "" while the session has
-    it. `reported`: the agent knows of the loss.
+    `lost` says why the session lost the lock; it is "" while the session has the lock.
+    `reported` says that the agent knows of the loss.
     """
 
     name: str
@@ -45,17 +47,17 @@ class HeldLock:
 
 
 class AgentSession:
-    """One agent's session.
+    """The session of one agent.
 
     `assigned_task` is the task for which the agent was started, with its token. The
-    process that started the agent holds that task.
+    process that started the agent holds the assigned task.
     """
 
     def __init__(
         self, store: Store, worker: str, ttl: float, *, assigned_task: tuple[str, int] | None = None
     ) -> None:
         self.store = store
-        self.worker = check_name(worker, "worker")
+        self.worker = check_plain_name(worker, "worker")
         self.ttl = check_ttl(ttl, fractions=True)
         self.queue = TaskQueue(store)
         self._assigned_task = assigned_task
@@ -69,9 +71,12 @@ class AgentSession:
         self._guard = threading.Lock()
         self._acquiring = threading.Lock()  # `close` waits for this, to see every lock
         self._ended = False
+        self._threads = CallThreads("session")  # one is there to release all
 
     def assigned_task(self) -> str:
-        """Return the assigned task while its lock is held with its token, else ""."""
+        """Return the assigned task if its lock is still held with the assigned token,
+        else "".
+        """
         if self._assigned_task is None:
             return ""
         task, token = self._assigned_task
@@ -84,7 +89,9 @@ class AgentSession:
             return [held for held in self._held.values() if not self._why_lost(held)]
 
     def has(self, name: str) -> HeldLock | None:
-        """Return the lock of this name if the session has it now, else None."""
+        """Return the session's lock of this name, None if the session does not have the
+        lock now.
+        """
         with self._guard:
             held = self._held.get(name)
             return held if held is not None and not self._why_lost(held) else None
@@ -115,7 +122,7 @@ class AgentSession:
     def claim(
         self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False
     ) -> Claim:
-        """Claim this task, or the best ready task.
+        """Claim the named task, or without a name the best ready task.
 
         Raise the errors of `TaskQueue.claim`, and WrongState while the agent has an
         assigned task.
@@ -125,9 +132,8 @@ class AgentSession:
             raise WrongState(
                 assigned,
                 (
-                    f"You are assigned to {assigned}: the process that started you holds it, and "
-                    f"your "
-                    f"exit ends it."
+                    f"You are assigned to {foreign_name(assigned)}: the process that started you "
+                    f"holds it, and your exit ends the task."
                 ),
             )
         return self.queue.retry_claim(lambda: self._claim_now(task), wait, stopped)
@@ -145,12 +151,12 @@ class AgentSession:
                 raise WrongState(
                     task,
                     (
-                        f"{task} is your assigned task: your exit ends it. Exit code 0 means done, "
-                        f"any other means failed."
+                        f"{foreign_name(task)} is your assigned task: your exit ends the task. "
+                        f"Exit code 0 means done, any other means failed."
                     ),
                 )
             why = "it is a lock, not a claim. Call unlock" if held else "call claim first"
-            raise NotYours(task, f"This session has not claimed {task}: {why}.")
+            raise NotYours(task, f"This session has not claimed {foreign_name(task)}: {why}.")
         try:
             if how == "done":
                 ended = self.queue.done(task, self.worker, claim.token, text)
@@ -172,7 +178,7 @@ class AgentSession:
     def lock(
         self, name: str, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False
     ) -> Lease:
-        """Lock this name.
+        """Acquire the lock of a name for the session.
 
         Raise LockHeld if another worker still holds the lock after `wait` seconds.
         """
@@ -200,7 +206,7 @@ class AgentSession:
             why = (
                 "it is a claimed task. Call done or fail" if held else "there is nothing to release"
             )
-            raise NotYours(name, f"This session has not locked {name}: {why}.")
+            raise NotYours(name, f"This session has not locked {foreign_name(name)}: {why}.")
         try:
             self._locks.release(name, self.worker, held.lease.token)
         except NotYours as gone:
@@ -212,11 +218,12 @@ class AgentSession:
     # Files ----------------------------------------------------------------------------
 
     def reserve(self, patterns: Sequence[str]) -> Callable[[], None]:
-        """Reserve all these files or none, and return a function that undoes the call.
+        """Reserve all given files, or no file if one of them is reserved. Return a
+        function that undoes the call.
 
-        The reservations end with the session's task, or with the session if it has not
-        exactly one task. Raise LockHeld if another worker reserved one of the files,
-        LockLost if the task is lost.
+        The reservations end with the only task of the session. If the session has no
+        task or several tasks, they end with the session. Raise LockHeld if another
+        worker reserved one of the files, LockLost if the session lost its task.
         """
         made: list[str] = []
 
@@ -256,8 +263,8 @@ class AgentSession:
     def _lock_for_files(self) -> tuple[str, int | None]:
         """Return the lock to which new reservations are tied, and its token.
 
-        This is the lock of the session's only task, else a lock that ends with the
-        session.
+        The result is the lock of the session's only task, else a lock that ends with
+        the session.
         """
         if self._assigned_task is not None and self.assigned_task():
             return self._assigned_task
@@ -270,7 +277,8 @@ class AgentSession:
     # The end --------------------------------------------------------------------------
 
     def undo(self, name: str) -> None:
-        """Release a claim or lock of which the agent never heard.
+        """Release a claim or lock that was granted in an answer that the agent never
+        received.
 
         Errors of the store are ignored.
         """
@@ -281,14 +289,19 @@ class AgentSession:
     def close(self, timeout: float = 1.0) -> bool:
         """Release all tasks and locks.
 
-        Return whether this was done within `timeout` seconds.
+        Return whether everything was released within `timeout` seconds.
 
         A lock that could not be released in time is free once this process has ended.
         """
         self._ended = True
-        call = BackgroundCall(self._release_all, f"end of {self.worker}").start()
+        call = BackgroundCall(self._release_all, f"end of {self.worker}")
+        try:
+            call.start(self._threads.run)
+        except StoreError:
+            return False
         if not call.wait(timeout):
             return False
+        self._threads.close()
         call.result()
         return True
 
@@ -337,8 +350,15 @@ class AgentSession:
             return lease
 
     def _check_open(self) -> None:
+        """Raise StoreError if the session has ended, or if no thread can be had to end
+        what will be acquired.
+        """
         if self._ended:
             raise StoreError("the session has ended.")
+        try:
+            self._threads.prepare()
+        except RuntimeError:
+            raise StoreError("the system allows no more threads. End some processes.") from None
 
     def _start(self, held: HeldLock) -> None:
         held.lease.start()
@@ -346,9 +366,9 @@ class AgentSession:
             self._held[held.name] = held
 
     def _get(self, name: str) -> HeldLock | None:
-        """Return what this session keeps about the lock, even if the lease is lost;
+        """Return the entry of a lock in this session, even if the lease is lost.
 
-        None if it keeps nothing.
+        Return None if the session has no entry for the lock.
         """
         with self._guard:
             return self._held.get(name)
@@ -360,22 +380,31 @@ class AgentSession:
                 del self._held[held.name]
         held.lease.detach()
         # In the background: a heartbeat of the lock may be waiting for the store.
-        BackgroundCall(held.lease.stop, f"end of the lease of {held.name}").start()
+        try:
+            BackgroundCall(held.lease.stop, f"end of the lease of {held.name}").start()
+        except StoreError:
+            held.lease.stop(failing=True)
 
     def _lose(self, held: HeldLock, lost: LockLost, *, reported: bool = False) -> None:
         with self._guard:
-            held.lost = held.lost or str(lost)
+            held.lost = held.lost or _with_foreign_name(str(lost), held.name)
             held.reported = held.reported or reported
 
     def _why_lost(self, held: HeldLock) -> str:
         """Return why a lock is lost, "" if it is not lost.
 
-        This also finds a lease that ran out while the whole process was stopped, before
-        a heartbeat finds it.
+        Check the lease itself: it may have run out while the whole process was stopped,
+        before a heartbeat notices.
         """
         if not held.lost and held.lease.seconds_left <= 0:
             held.lost = (
-                f"the lease of {held.name} ran out: there was no heartbeat for "
+                f"the lease of {foreign_name(held.name)} ran out: there was no heartbeat for "
                 f"{held.lease.ttl:g} seconds."
             )
         return held.lost
+
+
+def _with_foreign_name(text: str, name: str) -> str:
+    """Return a lease's error with the name of its task quoted, if it must be quoted."""
+    shown = foreign_name(name)
+    return text if shown in text else text.replace(name, shown)

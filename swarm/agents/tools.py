@@ -1,8 +1,9 @@
 """The tools of an agent's session: one method for each tool.
 
 A language model must not misread an answer. So every answer has `must_stop` (whether to
-stop working on the task or file of the call) and `next` (the next step). A refusal is
-an answer. A method raises only if the call is invalid or the store cannot be used.
+stop working on the task or file of the call) and `next` (the next step). A refused
+request gets an answer, not an error. A method of a tool raises an error only if the
+call is invalid or the store cannot be used.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ from typing import Any
 from swarm.agents.session import AgentSession
 from swarm.board.viewer import Viewer
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
-from swarm.inputs import check_wait
+from swarm.inputs import check_plain_name, check_wait, is_plain_name
 from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.queue import claim_report, waiting
 from swarm.queue.events import DONE, FAILED
 from swarm.status import events
 from swarm.status.log import StatusLog
-from swarm.terminal.text import duration, shorten
+from swarm.terminal.text import duration, foreign, foreign_name
 
 MAX_WAIT = 55.0  # seconds; many clients give up after a minute
 THEN = ("retry", "never", "release")  # the state of the task after `fail`
 STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
 _MAX_ROWS = 20  # of each list of the board
 _MAX_TEXT = 200  # characters of a text on the board
+_FOREIGN_KINDS = ("waiting", "error", "failed")  # problems whose text an agent or a user wrote
 
 Answer = dict[str, Any]
 Stopped = Callable[[], bool]
 
 
 class _Reserved(Answer):
-    """An answer that reserved files.
+    """The answer to a call that reserved files.
 
-    `undo` releases the files that were not reserved before.
+    `undo` releases the files that were not reserved before the call.
     """
 
     def __init__(self, undo: Callable[[], None], **fields: Any) -> None:
@@ -54,8 +56,8 @@ class AgentTools:
         self._looking = threading.Lock()
 
     def lost(self) -> list[Answer]:
-        """Return the losses that the agent does not know of yet, and mark them as
-        reported.
+        """Return the lost tasks and locks that the agent does not know of yet, and mark
+        them as reported.
         """
         return [
             {"name": held.name, "must_stop": True, "reason": held.lost}
@@ -88,7 +90,7 @@ class AgentTools:
             "token": report["token"],
             "next": (
                 f"Do this task now. Its lease is kept for you. At the end call done or fail "
-                f"with task={_q(claim.task.id)}."
+                f"with {_argument('task', claim.task.id)}."
             ),
         }
 
@@ -107,8 +109,13 @@ class AgentTools:
         if mine is not None:
             what = "claimed" if mine.claim else "locked"
             return _not_locked(
-                name, self._session.worker, f"This session has {what} {name} already.", _HELD_HERE
+                name,
+                self._session.worker,
+                f"This session has {what} {foreign_name(name)} already.",
+                _HELD_HERE,
             )
+        if not self._is_queued(name):
+            check_plain_name(name, "name")
         try:
             lease = self._session.lock(name, _bounded(wait), stopped)
         except LockHeld as held:
@@ -116,9 +123,12 @@ class AgentTools:
                 name,
                 held.holder,
                 str(held),
-                f"Stop: do not touch {name} now. To wait: call lock with wait={MAX_WAIT:g}.",
+                (
+                    f"Stop: do not touch {foreign_name(name)} now. To wait: call lock with "
+                    f"wait={MAX_WAIT:g}."
+                ),
             )
-        end = f"You have the lock until you call unlock with name={_q(name)}."
+        end = f"You have the lock until you call unlock with {_argument('name', name)}."
         return {"locked": True, "must_stop": False, "name": name, "token": lease.token, "next": end}
 
     def unlock(self, stopped: Stopped, name: str) -> Answer:
@@ -136,14 +146,14 @@ class AgentTools:
         return {
             "unlocked": True,
             "must_stop": False,
-            "next": f"Do not touch {name} any more unless you lock it again.",
+            "next": f"Do not touch {foreign_name(name)} any more unless you lock it again.",
         }
 
     # Files ----------------------------------------------------------------------------
 
     def reserve(self, stopped: Stopped, paths: list[str], release: bool = False) -> Answer:
         if not paths:
-            raise BadInput("paths is empty. Give one or more files, such as 'src/api/**'.")
+            raise BadInput("the list paths is empty. Give one or more files, such as 'src/api/**'.")
         here = os.getcwd()
         patterns = [checked_pattern(path, project_root(here), here) for path in paths]
         if release:
@@ -179,11 +189,15 @@ class AgentTools:
             return {"said": False, "must_stop": True, "reason": lost, "next": _stop(task)}
         mine, assigned = self._session.has(task), task == self._session.assigned_task()
         queued = assigned or self._is_queued(task)
+        if not queued and mine is None:
+            check_plain_name(task, "task")
         if queued and state == "DONE":
             how = "your exit" if assigned else "the tool done"
-            raise BadInput(f"say does not end {task}: {how} does.")
+            raise BadInput(f"say does not end {foreign_name(task)}: {how} does.")
         if queued and state == "START" and not mine and not assigned:
-            raise BadInput(f"you do not have {task}, which is a task of the queue: call claim.")
+            raise BadInput(
+                f"you do not have {foreign_name(task)}, which is a task of the queue: call claim."
+            )
         # An informational record must not be mistaken for a record of the queue itself.
         meta: dict[str, Any] = events.from_agent() if queued and state != "START" else {}
         if mine is not None:
@@ -196,7 +210,9 @@ class AgentTools:
         return {"said": True, "must_stop": False, "next": then.get(state, "It is in the log now.")}
 
     def wait(self, stopped: Stopped, task: str, until: str = DONE, timeout: float = 50.0) -> Answer:
-        answer = waiting.wait_for(self._session.store, task, until, _bounded(timeout))
+        answer = waiting.wait_for(
+            self._session.store, task, until, _bounded(timeout), stopped=stopped
+        )
         then = "The condition is met."
         if not answer.met:
             then = (
@@ -220,7 +236,7 @@ class AgentTools:
                 "kind": it.kind,
                 "task": it.task_id,
                 "worker": it.worker,
-                "text": shorten(it.text, _MAX_TEXT),
+                "text": foreign(it.text, _MAX_TEXT) if it.kind in _FOREIGN_KINDS else it.text,
             }
             for it in board.problems[:_MAX_ROWS]
         ]
@@ -230,7 +246,7 @@ class AgentTools:
                 "task": it.task_id,
                 "for": duration(it.held_for or 0.0),
                 "state": it.state,
-                "text": shorten(it.text, _MAX_TEXT),
+                "text": foreign(it.text, _MAX_TEXT) if it.text else "",
             }
             for it in board.workers[:_MAX_ROWS]
         ]
@@ -259,28 +275,33 @@ class AgentTools:
         reason, advice = report["reason"], report["next"]
         has = [held.name for held in self._session.holds()]
         if report["why"] == "unknown":
-            reason = f"there is no task {task} in the queue."
+            reason = f"there is no task {foreign_name(task or '')} in the queue."
         elif isinstance(error, WrongState) and error.task_id == self._session.assigned_task():
             advice = (
-                f"Do not claim another task. Go on with {error.task_id}, and exit when it is done."
+                f"Do not claim another task. Go on with {foreign_name(error.task_id)}, and exit "
+                f"when it is done."
             )
         elif task is not None and (mine := self._session.has(task)):
             reason, advice = (
-                f"This session has {'claimed' if mine.claim else 'locked'} {task} already.",
+                (
+                    f"This session has {'claimed' if mine.claim else 'locked'} "
+                    f"{foreign_name(task)} already."
+                ),
                 _HELD_HERE,
             )
         elif task is not None:
-            wait = f" To wait for it, call claim with task={_q(task)} and wait={MAX_WAIT:g}." * (
+            argument = _argument("task", task)
+            wait = f" To wait for it, call claim with {argument} and wait={MAX_WAIT:g}." * (
                 report["why"] == "held"
             )
             advice = (
-                f"Stop: do not work on {task} now.{wait} For another task, call claim "
-                f"without a task."
+                f"Stop: do not work on {foreign_name(task)} now.{wait} For another task, call "
+                f"claim without a task."
             )
         elif has:
             advice = (
                 f"Stop: you get no other task now. Go on with what you have: "
-                f"{', '.join(has[:_MAX_ROWS])}."
+                f"{', '.join(map(foreign_name, has[:_MAX_ROWS]))}."
             )
         holders = dict(list(report["held_by"].items())[:_MAX_ROWS])
         due = {} if report["ready_in"] is None else {"ready_in": report["ready_in"]}
@@ -314,7 +335,7 @@ class AgentTools:
     def _only_task(self) -> str:
         """Return the only task of the session, else its only lock.
 
-        Raise BadInput if the session has not exactly one.
+        Raise BadInput if the session has no task or lock, or several.
         """
         holds, assigned = self._session.holds(), self._session.assigned_task()
         names = [held.name for held in holds if held.claim] + [assigned] * bool(assigned)
@@ -340,7 +361,8 @@ _HELD_HERE = (
 
 def with_losses(text: str, lost: list[Answer]) -> str:
     """Return an error's text followed by the losses that the agent must know of."""
-    return " ".join([text, *(f"And stop working on {it['name']}: {it['reason']}" for it in lost)])
+    losses = (f"And stop working on {foreign_name(it['name'])}: {it['reason']}" for it in lost)
+    return " ".join([text, *losses])
 
 
 def _not_locked(name: str, holder: str, reason: str, advice: str) -> Answer:
@@ -355,9 +377,8 @@ def _not_locked(name: str, holder: str, reason: str, advice: str) -> Answer:
 
 def _stop(name: str) -> str:
     return (
-        f"Stop working on {name}. Do not revert your changes: another worker may have it now, or "
-        f"it was cancelled. "
-        "Call claim for another task."
+        f"Stop working on {foreign_name(name)}. Do not revert your changes: another worker may "
+        "have it now, or it was cancelled. Call claim for another task."
     )
 
 
@@ -365,5 +386,6 @@ def _bounded(wait: float) -> float:
     return min(check_wait(wait), MAX_WAIT)
 
 
-def _q(text: str) -> str:
-    return f'"{text}"'
+def _argument(name: str, value: str) -> str:
+    """Return how to pass a value that may be foreign text: spelled out, or by its field."""
+    return f'{name}="{value}"' if is_plain_name(value) else f"the {name} of this answer"

@@ -1,6 +1,6 @@
 """The actions that a user may take from the page: release a lock, retry a task, cancel
-a task. Each action is logged with the name of the user, as the commands log it. A lock
-is released only if the page showed this very lock.
+a task. swarm logs each action with the name of the user, as for the same command in a
+shell. A lock is released only if it is still the lock that the page showed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from swarm.web.answers import MAX_BY, MAX_REASON, MAX_WORKER, Cancel, Done, Rele
 
 
 class Actions:
-    """The actions on one store. Threads may share the object.
+    """The actions of users on one store. Threads may share the object.
 
     `person` is the user's name in the log, unless a request has another name.
     """
@@ -33,7 +33,7 @@ class Actions:
     def release(self, task: str, body: bytes) -> Done:
         """Release the lock that the page showed.
 
-        Raise NotYours if the lock has changed since.
+        Raise NotYours if the lock has changed since the page showed it.
         """
         fields = _fields(body, Release)
         worker, token = fields.get("worker"), fields.get("token")
@@ -55,7 +55,7 @@ class Actions:
             )
         except StoreError as error:
             raise StoreError(
-                f"the lock of {task} was released, but that could not be logged: {error}"
+                f"the lock of {task} was released, but the release could not be logged: {error}"
             ) from None
         return {"done": "released", "task_id": task, "by": who}
 
@@ -81,7 +81,7 @@ class Actions:
 
 
 def _fields(body: bytes, shape: type) -> dict[str, Any]:
-    """Return the fields of a body.
+    """Return the fields of a request body.
 
     Raise BadInput for a field that `shape` does not declare.
     """
@@ -94,6 +94,7 @@ def _fields(body: bytes, shape: type) -> dict[str, Any]:
         raise BadInput("the body must be a JSON object.")
     if unknown := [name for name in fields if name not in known]:
         raise BadInput(
-            f"the body has an unknown field {unknown[0][:40]!r}. Its fields are: {' '.join(known)}."
+            f"the body has an unknown field {unknown[0][:40]!r}. The known fields are: "
+            f"{' '.join(known)}."
         )
     return fields

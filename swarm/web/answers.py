@@ -1,8 +1,8 @@
 """The shapes of the JSON API: answers and request bodies, each declared once.
 
-The other modules build these dictionaries, and mypy checks their shape. `openapi`
-derives the published schemas from these classes. The class names are the names of the
-schemas.
+Each class declares the keys of a dictionary, which the other modules build and mypy
+checks. The module `openapi` derives the published schemas from the classes of this
+module. The class names are the names of the schemas.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TaskState = Annotated[str, {"enum": list(STATES)}]
 
 class LogPosition(TypedDict):
     """The cursor up to which the board has read the status log, and the number of lines
-    read.
+    that were read.
     """
 
     cursor: str
@@ -49,7 +49,7 @@ class LogPosition(TypedDict):
 
 
 class Board(TypedDict):
-    """The board. Its lists are cut; `totals` has their full lengths."""
+    """The board of a swarm. Long lists are cut; `totals` has their full lengths."""
 
     schema_version: SchemaVersion
     generated_at: str
@@ -66,7 +66,7 @@ class Board(TypedDict):
 class Record(TypedDict):
     """A status record.
 
-    `meta` is None if the record has no `meta`, or if it is too long.
+    `meta` is None if the record has no `meta`, or if the `meta` is too long.
     """
 
     timestamp: str
@@ -80,7 +80,7 @@ class Record(TypedDict):
 class Snapshot(TypedDict):
     """The data with which a page begins.
 
-    The page goes on with the events after `event_id`.
+    After the snapshot, the page reads the events after `event_id`.
     """
 
     schema_version: SchemaVersion
@@ -111,7 +111,9 @@ class TaskRow(TypedDict):
 
 
 class Tasks(TypedDict):
-    """Some tasks. `next` is the `after` of the next page, None at the end."""
+    """One page of a list of tasks. `next` is the `after` of the next page, None on the
+    last page.
+    """
 
     tasks: list[TaskRow]
     next: str | None
@@ -119,7 +121,7 @@ class Tasks(TypedDict):
 
 
 class TaskHistory(TypedDict):
-    """One task and the status records about it.
+    """A task and the status records about the task.
 
     `complete` is false if older records were left out. `task` is `Task.fields()` of
     `swarm.queue.task`, except that `command` is one string.
@@ -135,7 +137,8 @@ class TaskHistory(TypedDict):
 class Records(TypedDict):
     """Matching status records. `cursor` is the position after the last record.
 
-    `complete` is false if older records were not searched, or more may follow `cursor`.
+    `complete` is false if older records were not searched, or if more records may
+    follow `cursor`.
     """
 
     records: list[Record]

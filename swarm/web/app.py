@@ -1,7 +1,8 @@
 """The page and its JSON API: the routes, the checks of parameters, the error answers.
 
-Every answer is bounded. An error is `{"error": …, "exit_code": …}`. Calls of the store
-block, so they run in threads. The feed's snapshot is answered at once.
+Every answer has a maximal size. An error is `{"error": …, "exit_code": …}`. A call of
+the store blocks its thread, so each call runs in a thread of its own. A request for the
+latest snapshot is answered at once, without a call of the store.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -34,7 +34,8 @@ from swarm.web.feed import Feed, require_board
 from swarm.web.metrics import CONTENT_TYPE, exposition
 from swarm.web.openapi import ACTION_HEADER, MAX_LIMIT, MAX_PARAMETER, description
 from swarm.web.payloads import board_fields
-from swarm.web.stream import MAX_STREAMS, EventStream
+from swarm.web.queries import Stopped
+from swarm.web.stream import EventStream, until_gone
 
 T = TypeVar("T")
 
@@ -45,13 +46,13 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _SCRIPTS},
 }
-_MAX_THREADS = 4  # calls of the store at the same time
+_MAX_THREADS = 2  # calls of the store at the same time: each may hold many MiB
+_MAX_WAITING = 16  # requests that wait for such a call
 _MAX_BODY = 16 << 10  # bytes
-_STALE_AFTER = 30  # seconds without a successful read until the store counts as unreadable
 
 
 class WebApp:
-    """The application for one store. `actions` is None if the page may not act."""
+    """The application for one store. `actions` is None if the page is read-only."""
 
     def __init__(self, store: Store, feed: Feed, actions: Actions | None) -> None:
         self._store = store
@@ -59,6 +60,7 @@ class WebApp:
         self._actions = actions
         self._queue = TaskQueue(store)
         self._threads = asyncio.Semaphore(_MAX_THREADS)
+        self._waiting = 0
 
     def application(self) -> Starlette:
         routes = [
@@ -115,14 +117,19 @@ class WebApp:
         rows = snapshot.tasks or {}
         return _json(
             await self._thread(
-                lambda: queries.tasks(rows, state=state, words=words, after=after, limit=limit)
+                request,
+                lambda _: queries.tasks(rows, state=state, words=words, after=after, limit=limit),
             )
         )
 
     async def _task(self, request: Request) -> Response:
         _only(request)
         name = _name(request)
-        return _json(await self._thread(lambda: queries.task(self._store, self._queue, name)))
+        return _json(
+            await self._thread(
+                request, lambda stopped: queries.task(self._store, self._queue, name, stopped)
+            )
+        )
 
     async def _log(self, request: Request) -> Response:
         given = _only(request, "task", "type", "worker", "q", "after", "limit")
@@ -135,16 +142,15 @@ class WebApp:
         after = _text(given, "after") if "after" in given else None
         return _json(
             await self._thread(
-                lambda: queries.records(
-                    self._store, after=after, limit=limit, words=words, **wanted
-                )
+                request,
+                lambda stopped: queries.records(
+                    self._store, stopped, after=after, limit=limit, words=words, **wanted
+                ),
             )
         )
 
     async def _events(self, request: Request) -> Any:
         given = _only(request, "after")
-        if self._feed.clients >= MAX_STREAMS:
-            raise StoreError(f"{MAX_STREAMS} pages are open already. Close some.")
         return EventStream(self._feed, request.headers.get("last-event-id", _text(given, "after")))
 
     async def _openapi(self, request: Request) -> Response:
@@ -157,12 +163,9 @@ class WebApp:
 
     async def _health(self, request: Request) -> Response:
         _only(request)
-        snapshot = self._feed.snapshot
-        require_board(snapshot)
-        if snapshot.store_error:
-            raise StoreError(snapshot.store_error)
-        if time.monotonic() - snapshot.taken_at > _STALE_AFTER:
-            raise StoreError(f"the store has not answered for {_STALE_AFTER} seconds.")
+        # no reason: everybody may ask, and a reason names the store
+        if not self._feed.is_healthy():
+            raise StoreError("the store cannot be used. The page and /metrics say more.")
         healthy: Health = {"ok": True}
         return _json(healthy)
 
@@ -200,17 +203,50 @@ class WebApp:
             if len(body) > _MAX_BODY:
                 raise HTTPException(413, f"The body is larger than {_MAX_BODY} bytes.")
         name = _name(request)
-        return _json(await self._thread(lambda: choose(actions)(name, body)))
+        return _json(await self._thread(request, lambda _: choose(actions)(name, body)))
 
-    async def _thread(self, work: Callable[[], T]) -> T:
+    async def _thread(self, request: Request, work: Callable[[Stopped], T]) -> T:
         """Return the result of `work`, without blocking the event loop.
 
         The program can end while `work` still runs, since the store may never answer.
+        `work` can ask whether the client has gone. Raise StoreError if too many
+        requests wait, or if the client has gone.
         """
-        async with self._threads:
-            call = BackgroundCall(work, "request").start()
-            await call.wait_async()
-            return call.result()
+        if self._waiting >= _MAX_WAITING:
+            raise StoreError("too many requests wait for the store. Try again in a moment.")
+        gone = asyncio.ensure_future(until_gone(request.receive))
+        try:
+            self._waiting += 1
+            try:
+                await _first(self._threads.acquire(), gone)
+            finally:
+                self._waiting -= 1
+            try:
+                call = BackgroundCall(lambda: work(lambda: call.is_abandoned), "request")
+                call.start()
+                try:
+                    await _first(call.wait_async(), gone)
+                except BaseException:
+                    call.abandon()
+                    raise
+                return call.result()
+            finally:
+                self._threads.release()
+        finally:
+            gone.cancel()
+
+
+async def _first(awaited: Coroutine[Any, Any, object], gone: asyncio.Future[None]) -> None:
+    """Wait for `awaited`. Raise StoreError if the client goes first."""
+    task: asyncio.Future[Any] = asyncio.ensure_future(awaited)
+    waited: set[asyncio.Future[Any]] = {task, gone}
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise StoreError("the client has gone.")
+        task.result()
+    finally:
+        task.cancel()
 
 
 def _json(value: object, status: int = 200) -> Response:
@@ -230,7 +266,7 @@ def _file(name: str, kind: str) -> Callable[[Request], Any]:
 
 
 def _only(request: Request, *known: str) -> dict[str, str]:
-    """Return the parameters.
+    """Return the parameters of a request.
 
     Raise BadInput if a parameter is unknown or given twice.
     """
@@ -247,7 +283,9 @@ def _only(request: Request, *known: str) -> dict[str, str]:
 
 
 def _name(request: Request) -> str:
-    """Return the task that the path names. Raise NoTask if the name is invalid."""
+    """Return the task that the path of a request names. Raise NoTask if the name is
+    invalid.
+    """
     try:
         return check_name(request.path_params["task"], "task_id")
     except BadInput as error:

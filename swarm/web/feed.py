@@ -1,10 +1,11 @@
-"""Poll the store once for all open pages, and pass the changes on to their streams.
+"""Read the store for all open pages at once, and pass the changes on to the stream of
+each page.
 
 One thread reads the store. Each change becomes a numbered event. The feed holds the
-latest events; a stream stores only the number of its last event. So memory is bounded,
-however many pages are open and however slowly they read. A stream that is too far
-behind gets the event `reset`, and its page begins again. A store that cannot be read is
-an event too.
+latest events; a stream stores only the number of its last event. So the memory does not
+grow with the number of open pages, however slowly the pages read. A stream that is too
+far behind gets the event `reset`, and its page loads the snapshot again. If the store
+cannot be read, the feed publishes this as an event.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from swarm.board.board import Board
 from swarm.board.viewer import Viewer
 from swarm.errors import StoreError, SwarmError
-from swarm.status.log import LOG, parse_record
+from swarm.status.log import LOG
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso, to_iso
 from swarm.web.answers import Record, TaskRow
-from swarm.web.payloads import board_fields, fingerprint, record_row, task_row, title_of
+from swarm.web.payloads import board_fields, fingerprint, line_row, task_row, title_of
+from swarm.web.write_probe import WriteProbe
 
 MAX_RECORDS = 1000  # status records that a page begins with
 _MIN_INTERVAL = 0.2  # seconds at least between two reads of the store
@@ -39,6 +42,9 @@ _MAX_EVENTS, _MAX_EVENT_BYTES = 1000, 8 << 20  # held for streams that come back
 _MAX_EVENT_ROWS = 500  # records or tasks in one event
 _MAX_CHANGED_TASKS = 2000  # above this, pages read all tasks again
 _MAX_READ = 4 << 20  # bytes of the log in one read of the store
+_MAX_TAIL = 8 << 20  # bytes of the records that a page begins with
+_PROBE_INTERVAL = 5.0  # seconds between checks whether the store can be written
+_STALE_AFTER = 30.0  # seconds without a successful read until the store counts as unreadable
 _MAX_SENT = 128 << 10  # bytes of events that a stream takes at once
 
 Event = tuple[str, Mapping[str, object]]  # name and data
@@ -46,17 +52,19 @@ Event = tuple[str, Mapping[str, object]]  # name and data
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The result of one read of the store. It is never changed.
+    """The result of one read of the store. A snapshot never changes.
 
     `board` is None before the first read. `store_error` says why the store could not be
-    read, "" if it could be read. After a failure, all other fields are of the last read
-    that succeeded.
+    read, "" if it could be read. `is_writable` says whether the state directory exists
+    and can be written. After a failure, all other fields are of the last read that
+    succeeded.
     """
 
     board: Board | None = None
     tasks: Mapping[str, TaskRow] | None = None
     records: tuple[Record, ...] = ()
     store_error: str = ""
+    is_writable: bool = True
     seconds: float = 0.0
     """How long the read took."""
     taken_at: float = 0.0
@@ -66,15 +74,16 @@ class Snapshot:
 
 
 class NewRecords(NamedTuple):
-    """The status records since the last read.
+    """The status records since the last read, up to `cursor`.
 
-    `skipped`: the number of older records that were left out. `replaced`: another log
-    has replaced the log, so no earlier record counts any more.
+    `skipped` is the number of older records that were left out. `replaced` says that
+    another log has replaced the log, so that no earlier record counts.
     """
 
     rows: list[Record]
     skipped: int
     replaced: bool
+    cursor: str
 
 
 class TaskChanges(NamedTuple):
@@ -86,14 +95,14 @@ class TaskChanges(NamedTuple):
 
 
 class Feed:
-    """Read a store from `start` to `stop`.
+    """Read a store repeatedly, from the call of `start` to the call of `stop`.
 
     Streams belong to the event loop that called `start`.
     """
 
     def __init__(self, store: Store) -> None:
         self.snapshot = Snapshot()
-        self.clients = 0
+        self.streams: dict[object, asyncio.Future[None]] = {}  # the oldest first
         self.events = 0
         self.stopped = False
         self._store = store
@@ -111,13 +120,16 @@ class Feed:
         self._titles: dict[str, str] = {}
         self._fingerprint: object = None
         self._board_sent_at = 0.0
+        self._probe = WriteProbe(store)
+        self._probed_at = -math.inf
+        self._is_writable = True
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def stop(self) -> None:
-        """End the streams and the thread. Return without waiting for their end."""
+        """Tell the streams and the thread to end, and return without waiting for them."""
         self.stopped = True
         self._end.set()
         self._wake_streams()
@@ -125,12 +137,22 @@ class Feed:
     def now(self) -> str:
         """Return the time of the store's clock, without asking the store.
 
-        The result is the time of the last board plus the time since then. Raise
-        StoreError if there is no board.
+        The result is the time of the last board plus the time that has passed since
+        that board. Raise StoreError if there is no board.
         """
         board = require_board(self.snapshot)
         return to_iso(
             (from_iso(board.generated_at) or 0.0) + time.monotonic() - self.snapshot.taken_at
+        )
+
+    def is_healthy(self) -> bool:
+        """Return whether the store was read lately, and can be written."""
+        snapshot = self.snapshot
+        return (
+            snapshot.board is not None
+            and not snapshot.store_error
+            and snapshot.is_writable
+            and time.monotonic() - snapshot.taken_at <= _STALE_AFTER
         )
 
     # Streams --------------------------------------------------------------------------
@@ -138,7 +160,7 @@ class Feed:
     def number_of(self, event_id: str) -> int | None:
         """Return the number of an event.
 
-        Return None if the feed has dropped events after this one.
+        Return None if the feed has dropped events that came after this event.
         """
         feed_id, _, number = event_id.partition(".")
         if feed_id != self._feed_id or not (
@@ -152,9 +174,10 @@ class Feed:
         return self._number
 
     def after(self, number: int) -> tuple[bytes, int]:
-        """Return some events after this number, and the number of the last of them.
+        """Return events after an event number, and the number of the last event
+        returned.
 
-        Return a `reset` if the feed has dropped some of these events.
+        Return only the event `reset` if the feed has dropped events after that number.
         """
         if number == self._number:
             return b"", number
@@ -171,9 +194,9 @@ class Feed:
     def reset(self) -> bytes:
         return _encoded("reset", {}, f"{self._feed_id}.{self._number}")
 
-    async def changed(self) -> None:
-        """Wait until there is a new event."""
-        await self._published.wait()
+    def changed(self) -> Coroutine[Any, Any, object]:
+        """Return a coroutine that waits until there is a newer event than now."""
+        return self._published.wait()
 
     # The watching thread --------------------------------------------------------------
 
@@ -196,7 +219,10 @@ class Feed:
                 self._end.wait(_POLL_INTERVAL)
 
     def _read(self, viewer: Viewer, begun: float) -> None:
-        """Read the store once, and publish what has changed."""
+        """Read the store once, and publish what has changed.
+
+        The feed moves on only after that: an error in between loses no change.
+        """
         before = self.snapshot
         board = viewer.look()
         log = self._new_records()
@@ -211,56 +237,67 @@ class Feed:
         records = before.records
         if log.rows or log.replaced:
             records = (*(() if log.replaced else records), *log.rows)[-MAX_RECORDS:]
+        if begun - self._probed_at > _PROBE_INTERVAL:
+            self._probed_at, self._is_writable = begun, self._probe.can_write()
         now = time.monotonic()
-        snapshot = Snapshot(board, tasks.tasks, records, seconds=now - begun, taken_at=now)
+        snapshot = Snapshot(
+            board,
+            tasks.tasks,
+            records,
+            is_writable=self._is_writable,
+            seconds=now - begun,
+            taken_at=now,
+        )
         self._publish(events, snapshot)
+        self._cursor, self._queue_version = log.cursor, viewer.queue_version
+        if any(name == "board" for name, _ in events):
+            self._fingerprint, self._board_sent_at = fingerprint(board), begun
 
     def _board_events(self, board: Board, begun: float) -> list[Event]:
         """Return the board as an event, if it is due.
 
-        A changed board is due at once, but a large board is delayed. An unchanged board
-        is due now and then, since its ages grow, and after an error, since pages must
-        learn that the error is over.
+        A changed board is published at once, unless it is large: a large board is
+        delayed. An unchanged board is due now and then, because the ages on the board
+        grow. An unchanged board is also due after an error, so that pages learn that
+        the error is over.
         """
-        current = fingerprint(board)
         rows = len(board.problems) + len(board.workers) + len(board.locks)
         silent_for = begun - self._board_sent_at
         if self.snapshot.store_error:
             is_due = True
-        elif current != self._fingerprint:
+        elif fingerprint(board) != self._fingerprint:
             is_due = rows <= _LARGE_BOARD or silent_for > _LARGE_BOARD_INTERVAL
         else:
             is_due = rows > 0 and silent_for > _REFRESH_INTERVAL
-        if not is_due:
-            return []
-        self._fingerprint, self._board_sent_at = current, begun
-        return [("board", board_fields(board))]
+        return [("board", board_fields(board))] if is_due else []
 
     def _new_records(self) -> NewRecords:
         if self._cursor is None:
-            lines, self._cursor = self._store.tail(LOG, MAX_RECORDS)
-            return NewRecords(_rows(lines), 0, replaced=False)
-        replaced = False
+            return self._all_records(replaced=False)
+        cursor = self._cursor
         found: deque[bytes] = deque(maxlen=_MAX_EVENT_ROWS)
         count = read = 0
         while read < _MAX_READ:
             try:
-                lines, after = self._store.read_log(LOG, self._cursor)
+                lines, after = self._store.read_log(LOG, cursor)
             except StoreError:
                 if count:
                     break  # publish what was read; the next read reports the error
                 raise
-            if not self._store.continues(self._cursor, after):
-                replaced = True
-                found.clear()
-                count = 0
-            self._cursor = after
+            if not self._store.continues(cursor, after):
+                return self._all_records(replaced=True)
+            cursor = after
             if not lines:
                 break
             found.extend(lines)
             count += len(lines)
             read += sum(map(len, lines))
-        return NewRecords(_rows(found), count - len(found), replaced)
+        return NewRecords(_rows(found), count - len(found), False, cursor)
+
+    def _all_records(self, *, replaced: bool) -> NewRecords:
+        """Begin again at the end of the log, which may have parts from before."""
+        lines, after = self._store.tail(LOG, MAX_RECORDS, _MAX_TAIL)
+        return NewRecords(_rows(lines), 0, replaced, after)
 
     def _changed_tasks(self, viewer: Viewer) -> TaskChanges:
         known = self.snapshot.tasks or {}
@@ -280,7 +317,6 @@ class Feed:
             rows[task.id] = row
         if len(self._titles) > len(rows):  # the queue's log was replaced by another
             self._titles.clear()
-        self._queue_version = viewer.queue_version
         return TaskChanges(rows, changed, some_gone=not known.keys() <= rows.keys())
 
     def _set_store_error(self, text: str) -> None:
@@ -292,7 +328,8 @@ class Feed:
     def _publish(self, events: list[Event], snapshot: Snapshot) -> None:
         """Add the events and set the snapshot, in one step of the event loop.
 
-        So a page that reads the snapshot misses no event and gets no event twice.
+        As a result, a page that reads the snapshot misses no event and gets no event
+        twice.
         """
         encoded = []
         number = self._number
@@ -361,7 +398,7 @@ def _task_events(tasks: TaskChanges, before: Snapshot) -> list[Event]:
 
 
 def _rows(lines: list[bytes] | deque[bytes]) -> list[Record]:
-    return [record_row(record) for line in lines if (record := parse_record(line))]
+    return [row for line in lines if (row := line_row(line)) is not None]
 
 
 def _encoded(name: str, data: Mapping[str, object], event_id: str) -> bytes:

@@ -1,11 +1,11 @@
 """Check every request before the application sees it, and add security headers to
 answers.
 
-A request must name a host of this server: a foreign name that leads here is an attack
-(DNS rebinding). A request must not come from a page of another site. If the policy has
-a token, the request must carry the token, as `Authorization: Bearer` or in a cookie.
-The address with `?token=` sets this cookie. Every answer tells the browser to run this
-server's own files only.
+A request must name a host of this server. Another host name that leads to this server
+is an attack (DNS rebinding). A request must not come from a page of another site. If
+the access policy has a token, the request must carry the token, as `Authorization:
+Bearer` or in a cookie. A request whose address has `?token=` sets the cookie. Every
+answer tells the browser to run this server's own files only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote_to_bytes
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -49,16 +49,16 @@ def is_loopback(address: str) -> bool:
 
 
 def authority(host: str, port: int) -> str:
-    """Return host and port as a URL has them."""
+    """Return host and port in the form that a URL needs."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class AccessPolicy:
-    """Which host names and which token the server accepts.
+    """The host names and the token that the server accepts.
 
     `host` is the name that the user gave, `address` the address that the socket is
-    bound to. `token` is "" if no token is needed. `more` are further names, each with a
-    port, or without a port if any port is accepted.
+    bound to. `token` is "" if no token is needed. `more` has further host names. A name
+    without a port is accepted with any port.
     """
 
     def __init__(
@@ -95,7 +95,9 @@ class AccessPolicy:
 
 
 class Guard:
-    """An ASGI application in front of another."""
+    """An ASGI application that checks requests before it passes them to another
+    application.
+    """
 
     def __init__(self, app: App, policy: AccessPolicy) -> None:
         self._app = app
@@ -142,6 +144,9 @@ class Guard:
             await self._app(scope, receive, guarded)
 
     def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # a proxy in front may take the one, and this server the other
+            return 400, "A request must not have both Content-Length and Transfer-Encoding."
         hosts = headers.get("host", [])
         if len(hosts) != 1 or not self._policy.accepts_host(hosts[0]):
             return (
@@ -168,6 +173,10 @@ class Guard:
             )
         if len(scope["query_string"]) > _MAX_QUERY:
             return 414, "The query is too long."
+        try:
+            unquote_to_bytes(scope["raw_path"]).decode()
+        except UnicodeDecodeError:
+            return 404, "There is no such address: it is not valid UTF-8."
         return None
 
     def _tokens(self, headers: dict[str, list[str]]) -> list[str]:
@@ -184,8 +193,8 @@ class Guard:
         return given
 
     async def _exchange(self, send: Send) -> None:
-        """Set the cookie and redirect, so that the token is gone from the address bar
-        and the history.
+        """Set the cookie and redirect the browser, so that the token is gone from its
+        address bar and its history.
         """
         cookie = f"{self._policy.cookie}={self._policy.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
@@ -198,6 +207,8 @@ async def _answer(send: Send, status: int, text: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if status == 400:
+        headers.append((b"connection", b"close"))  # where the next request begins is not sure
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

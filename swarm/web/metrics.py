@@ -1,6 +1,6 @@
 """Metrics in the text format of Prometheus, version 0.0.4.
 
-No label has a value that agents choose, so there are few series.
+No label has a value that agents choose, so the number of time series is small.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ Metric = tuple[str, str, str, list[Sample]]  # name, type, help text, samples
 def exposition(feed: Feed) -> str:
     """Return all metrics as text.
 
-    While the store cannot be read, `swarm_up` is 0 and all other metrics are of the
+    While the store cannot be used, `swarm_up` is 0 and all other metrics are of the
     last read.
     """
     snapshot, board = feed.snapshot, feed.snapshot.board
-    is_up = board is not None and not snapshot.store_error
     metrics: list[Metric] = [
         ("swarm_build_info", "gauge", "The version of swarm.", [({"version": __version__}, 1)]),
-        ("swarm_up", "gauge", "Whether the store could be read.", _one(int(is_up))),
-        ("swarm_web_clients", "gauge", "Open pages.", _one(feed.clients)),
+        (
+            "swarm_up",
+            "gauge",
+            "Whether the store can be read and written.",
+            _one(int(feed.is_healthy())),
+        ),
+        ("swarm_web_clients", "gauge", "Open pages.", _one(len(feed.streams))),
         ("swarm_web_events_total", "counter", "Events that were sent to pages.", _one(feed.events)),
     ]
     if board is not None:

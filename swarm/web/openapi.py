@@ -1,4 +1,5 @@
-"""Describe the JSON API as OpenAPI 3.1. The schemas are derived from `answers`.
+"""Describe the JSON API as OpenAPI 3.1. The schemas are derived from the classes of the
+module `answers`.
 
 A test sends generated requests to the server and compares its answers with this
 description.
@@ -42,7 +43,7 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
 
 
 def description() -> Schema:
-    """Return the whole description, as /openapi.json answers it."""
+    """Return the whole description, which `/openapi.json` serves."""
     schemas = {record.__name__: schema_of(record, **extra) for record, extra in _SCHEMAS.items()}
     return {
         "openapi": "3.1.0",
@@ -61,8 +62,8 @@ def description() -> Schema:
 
 
 def _task() -> Schema:
-    """Return the schema of one task in full: the declared fields, with the command as
-    one string.
+    """Return the schema of one task: all declared fields, with the command as one
+    string.
     """
     properties: Schema = {**task_schema(STATES), "command": {"type": ["string", "null"]}}
     return {

@@ -1,8 +1,8 @@
-"""Build the data that the page and the JSON API show, within bounds.
+"""Build the data that the page and the JSON API show, and limit their size.
 
-Text is passed on as agents wrote it, cut to a length that a user reads in a list. The
-page shows this text and never executes it. Other programs may write fields of any type
-into the log; here every field gets the type that the API promises.
+Text of agents is passed on unchanged, but cut to a length that a user reads in a list.
+The page shows text of agents and never executes it. Other programs may write fields of
+any type into the log. This module gives every field the type that the API promises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from swarm.board.board import KINDS
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.queue.events import parse_event
-from swarm.queue.state import TaskState
+from swarm.queue.task_state import TaskState
+from swarm.status.log import parse_record
 from swarm.terminal.text import shorten
 from swarm.web.answers import Board, Record, TaskRow
 
@@ -26,6 +27,8 @@ _MAX_TITLE = 160
 _MAX_TIMESTAMP = 40
 _MAX_TYPE = 20
 _MAX_META = 1000
+_MAX_LINE = 1 << 20  # bytes of a record that is parsed as a whole
+_MAX_HEAD = 16 << 10  # bytes in which the text of a larger record must begin
 
 
 def board_fields(board: boards.Board) -> Board:
@@ -94,8 +97,31 @@ def record_row(record: Mapping[str, Any]) -> Record:
     return row
 
 
+def line_row(line: bytes) -> Record | None:
+    """Return the record in a line as the API shows it, None if there is no record."""
+    record = parse_record(bounded_line(line))
+    return None if record is None else record_row(record)
+
+
+def bounded_line(line: bytes) -> bytes:
+    """Return a line, or of a large line a record with the fields before its text.
+
+    The text of such a record only tells its size: parsing it all takes several times as
+    much memory.
+    """
+    if len(line) <= _MAX_LINE:
+        return line
+    head, found, _ = line[:_MAX_HEAD].partition(b', "reason": ')
+    if not found:
+        return b""
+    note = f"a record of {len(line):,} bytes, too large for this page"
+    return head + f', "reason": "({note})"}}'.encode()
+
+
 def record_matches(row: Record, *, task: str, kind: str, worker: str, words: str) -> bool:
-    """Return whether a record passes all filters. An empty filter passes everything."""
+    """Return whether a record passes all filters. An empty filter lets every record
+    pass.
+    """
     if (
         (task and row["task_id"] != task)
         or (kind and row["type"] != kind)
@@ -106,7 +132,9 @@ def record_matches(row: Record, *, task: str, kind: str, worker: str, words: str
 
 
 def has_words(words: str, *texts: str) -> bool:
-    """Return whether each word occurs in one of the strings. Case does not matter."""
+    """Return whether each word occurs in one of the strings. Upper and lower case count
+    as equal.
+    """
     whole = "\n".join(texts).casefold()
     return all(word in whole for word in words.casefold().split())
 

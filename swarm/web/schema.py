@@ -23,10 +23,10 @@ def schema_of(record: type, **extra: Schema) -> Schema:
     """Return the schema of an object with the annotated fields of `record`.
 
     All fields are required, except those that a TypedDict declares with `total=False`.
-    `extra` adds to the schema of single fields. In `Annotated[T, X]`, a dict X adds to
-    the schema of T. A record class X replaces the schema of T with a reference: the
-    value is a dict with the fields of X. Raise TypeError for a type that has no schema
-    here, and for an `extra` that names no field.
+    `extra` has additions to the schemas of single fields, by name. In `Annotated[T,
+    X]`, a dict X adds to the schema of T. A record class X replaces the schema of T
+    with a reference: the value is a dict with the fields of X. Raise TypeError for a
+    type that this module cannot describe, and for an `extra` that names no field.
     """
     hints = get_type_hints(record, include_extras=True)
     if unknown := extra.keys() - hints.keys():

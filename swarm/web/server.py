@@ -1,7 +1,7 @@
 """Serve the page on a bound socket until Ctrl-C or SIGTERM.
 
-Open streams are ended without waiting. Requests are not logged, since the first request
-carries the token.
+At the end, open streams are closed without waiting for their pages. Requests are not
+logged, since the first request carries the token.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from swarm.errors import BadInput
 from swarm.stores.contract import Store
 from swarm.web.actions import Actions
 from swarm.web.app import WebApp
+from swarm.web.connections import BACKLOG, BoundedProtocol, bound_buffers, report_rarely
 from swarm.web.feed import Feed
 from swarm.web.guard import AccessPolicy, Guard, is_loopback
 
@@ -31,21 +33,22 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
-    Port 0 means any free port. Raise BadInput if the system refuses.
+    Port 0 means any free port. Raise BadInput if the system refuses the address.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise BadInput(
-            f"--host {host[:80]!r} is not an address of this machine. Give another, such as "
-            f"127.0.0.1."
+            f"--host {host[:80]!r} is not an address of this machine. Give another address, "
+            "such as 127.0.0.1."
         ) from None
     family, kind, protocol, _, address = found[0]
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound_buffers(made)
         made.bind(address)
-        made.listen(128)
+        made.listen(BACKLOG)
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
@@ -66,9 +69,14 @@ def serve(
     policy: AccessPolicy,
     actions: Actions | None,
     up: Callable[[], object],
+    report: Callable[[str], object],
 ) -> None:
-    """Serve until a signal ends the server. Call `up` once the server answers."""
-    asyncio.run(_serve(store, listening, policy, actions, up))
+    """Serve until a signal ends the server.
+
+    Call `up` once the server answers, and `report` with trouble of the event loop.
+    """
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # `report` gets its errors
+    asyncio.run(_serve(store, listening, policy, actions, up, report))
 
 
 async def _serve(
@@ -77,12 +85,13 @@ async def _serve(
     policy: AccessPolicy,
     actions: Actions | None,
     up: Callable[[], object],
+    report: Callable[[str], object],
 ) -> None:
     feed = Feed(store)
     app = Guard(WebApp(store, feed, actions).application(), policy)
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -90,10 +99,12 @@ async def _serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report_rarely(report))
 
     def end() -> None:
         server.should_exit = True

@@ -1,23 +1,27 @@
-"""One open stream of server-sent events: the events of the feed, for one page."""
+"""One open stream of server-sent events: the events of the feed, for one page.
+
+The number of streams is bounded. A new stream ends the oldest: its page comes back and
+misses no event, while a client that never reads stays away.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from swarm.web.connections import max_streams
 from swarm.web.feed import Feed
 from swarm.web.guard import Message, Receive, Scope, Send
 
-MAX_STREAMS = 256
 # seconds without an event until a `ping`; app.js waits SILENCE_LIMIT for the ping
 _PING_INTERVAL = 15.0
-_SEND_TIMEOUT = 20.0  # seconds for a page to read what it was sent
 
 
 class EventStream:
     """An ASGI response with the events after the event id `after`.
 
-    With "", the stream has the events from now on. With an id that the feed has
-    dropped, the stream begins with `reset`.
+    If `after` is "", the stream has only new events. If the feed has dropped events
+    after `after`, the stream begins with `reset`.
     """
 
     def __init__(self, feed: Feed, after: str) -> None:
@@ -29,37 +33,43 @@ class EventStream:
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"x-accel-buffering", b"no"),
         ]
+        # Before the answer begins: its client expects all events from then on.
+        number = self._feed.newest() if not self._after else self._feed.number_of(self._after)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] == "HEAD":
             await send(_body(b"", more=False))
             return
-        self._feed.clients += 1
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
+        streams = self._feed.streams
+        if len(streams) >= max_streams():
+            streams.pop(next(iter(streams))).cancel()
+        streams[self] = asyncio.ensure_future(self._send_events(number, send, gone))
         try:
-            await self._send_events(send, gone)
+            await streams[self]
             await send(_body(b"", more=False))
-        except (TimeoutError, OSError):
-            pass  # the page does not read, or is gone
+        except (OSError, asyncio.CancelledError):
+            pass  # the page is gone, or a new stream has taken the place of this one
         finally:
             gone.cancel()
-            self._feed.clients -= 1
+            streams.pop(self, None)
 
-    async def _send_events(self, send: Send, gone: asyncio.Future[None]) -> None:
+    async def _send_events(
+        self, number: int | None, send: Send, gone: asyncio.Future[None]
+    ) -> None:
+        """Send the events after this number, after a `reset` if it is None."""
         feed = self._feed
         data = b"retry: 1500\n\n"
-        number = feed.newest() if not self._after else feed.number_of(self._after)
         if number is None:
             data, number = data + feed.reset(), feed.newest()
         while not (feed.stopped or gone.done()):
             more, number = feed.after(number)
             if data + more:
-                await asyncio.wait_for(send(_body(data + more)), _SEND_TIMEOUT)
+                await send(_body(data + more))
                 data = b""
                 continue
-            news = asyncio.ensure_future(feed.changed())
-            await asyncio.wait(
-                {news, gone}, timeout=_PING_INTERVAL, return_when=asyncio.FIRST_COMPLETED
-            )
+            news: asyncio.Future[object] = asyncio.ensure_future(feed.changed())
+            either: set[asyncio.Future[Any]] = {news, gone}
+            await asyncio.wait(either, timeout=_PING_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
             if not news.done():
                 data = b"event: ping\ndata: {}\n\n"
             news.cancel()
@@ -69,6 +79,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client has closed its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

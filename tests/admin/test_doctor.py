@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from swarm import settings
-from swarm.admin import doctor, state_dir_check
+from swarm.admin import cleaner_check, doctor, machine_checks, state_dir_check
 from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
 from swarm.admin.server_checks import reach_command
 from swarm.admin.state_dir_check import checked_directories, filesystem_of
@@ -31,11 +32,20 @@ from swarm.stores.file.layout import INTENTS, SCRATCH, scratch_directories
 from swarm.stores.file.store import FileStore
 from swarm.system import process
 from swarm.system.clock import to_iso
+from swarm.system.inotify import InotifyPool
 from swarm.workers.worker import SmartWorker
 from tests.conftest import ROOT
 from tests.support.command_line import run
 from tests.support.disks import exhaust_inodes, fill, mounted, needs_root
 from tests.support.lock_files import HOLDER
+
+
+@pytest.fixture(autouse=True)
+def no_cleaners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state directories of tests are in /tmp, which is a warning."""
+    monkeypatch.setattr(cleaner_check, "TEMPORARY_DIRECTORIES", ())
+    monkeypatch.setattr(cleaner_check, "RULE_DIRECTORIES", ())
+    monkeypatch.setattr(cleaner_check, "filesystem_of", lambda path: "ext4")
 
 
 @pytest.fixture
@@ -163,6 +173,95 @@ class TestDirectory:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         assert "belongs to" in the("state directory").text and the("state directory").state == FAULT
 
+    @pytest.mark.parametrize(("mode", "who"), [(0o750, "its group"), (0o755, "all users")])
+    def test_a_state_directory_that_other_users_may_look_into_is_a_warning(
+        self, home: Path, mode: int, who: str
+    ) -> None:
+        home.chmod(mode)
+        check = the("state directory")
+        assert check.state == WARNING and who in check.text
+        subprocess.run(check.fix, shell=True, check=True)
+        assert the("state directory").state == OK
+
+    def test_a_default_state_directory_that_other_users_may_write_to_is_a_fault(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "default").mkdir()
+        (tmp_path / "default").chmod(0o777)
+        monkeypatch.setattr(settings, "DEFAULT_STATE_DIR", str(tmp_path / "default"))
+        check = the("state directory")
+        assert check.state == FAULT and check.fix.startswith("chmod go-w ")
+
+    def test_files_that_other_users_may_read_are_a_warning(self, home: Path) -> None:
+        assert the("modes").state == OK
+        (home / "status.log").chmod(0o644)
+        (home / "locks" / "mine.lock").chmod(0o620)
+        check = the("modes")
+        assert check.state == WARNING and "2 files" in check.text
+        subprocess.run(check.fix, shell=True, check=True)
+        assert the("modes").state == OK
+
+
+class TestCleaning:
+    """The system removes files in /tmp, or all of them at a restart."""
+
+    def test_locks_and_a_queue_in_a_temporary_directory_are_a_warning(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert the("cleaning").state == OK
+        monkeypatch.setattr(cleaner_check, "TEMPORARY_DIRECTORIES", (str(home.parent),))
+        check = the("cleaning")
+        assert check.state == WARNING and "SWARM_STATE_DIR" in check.fix
+
+    def test_an_empty_state_directory_in_a_temporary_directory_is_no_finding(
+        self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            cleaner_check, "TEMPORARY_DIRECTORIES", (str(isolated_swarm_dir.parent),)
+        )
+        isolated_swarm_dir.mkdir(mode=0o700)
+        (isolated_swarm_dir / "locks").mkdir(mode=0o700)
+        assert found("cleaning") == []
+
+    def test_locks_and_a_queue_in_memory_are_a_warning(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cleaner_check, "filesystem_of", lambda path: "tmpfs")
+        assert the("cleaning").state == WARNING and "restart" in the("cleaning").text
+
+    @pytest.mark.parametrize(
+        ("lines", "age"),
+        [
+            ("q /tmp 1777 root root 10d\n", "10d"),
+            ("D! /tmp/ 1777 root root 30d -\n", "30d"),
+            ("# q /tmp 1777 root root 10d\n\nq /tmp 1777 root root -\nq /tmp\nbroken\n", ""),
+            ("q /tmp 1777 root root 10d\nd /tmp/ours 0700 - - -\n", ""),
+            ("q /tmp 1777 root root 10d\nx /tmp/our*\n", ""),
+            ("q /tmpfiles 1777 root root 10d\nr /tmp 0 0 0 1d\n", ""),
+            ('q "/tmp" 1777 root root 5d\n', "5d"),
+        ],
+    )
+    def test_a_rule_that_removes_old_files_is_found(
+        self, lines: str, age: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "tmp.conf").write_text(lines)
+        rules = cleaner_check._rules([str(tmp_path / "missing"), str(tmp_path)])
+        rule = cleaner_check.aging_rule("/tmp/ours/state", rules)
+        assert (rule.age if rule else "") == age
+
+    def test_a_file_of_rules_hides_one_of_the_same_name_in_a_later_directory(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folders = [tmp_path / "etc", tmp_path / "usr"]
+        monkeypatch.setattr(cleaner_check, "RULE_DIRECTORIES", tuple(map(str, folders)))
+        for folder in folders:
+            folder.mkdir()
+        (folders[1] / "tmp.conf").write_text(f"q {home.parent} 1777 root root 10d\n")
+        check = the("cleaning")
+        assert check.state == WARNING and "10d" in check.text and str(folders[1]) in check.text
+        (folders[0] / "tmp.conf").write_text("")
+        assert the("cleaning").state == OK
+
 
 class TestFilesystem:
     @pytest.mark.parametrize(
@@ -211,7 +310,7 @@ class TestFilesystem:
     def test_hard_links_that_replace_files_are_a_fault(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(os, "link", lambda source, target: None)
+        monkeypatch.setattr(os, "link", lambda source, target, **_: None)
         assert any(
             "hard link replaces an existing file" in check.text
             for check in found("permissions", FAULT)
@@ -310,8 +409,8 @@ class TestDirectories:
         return home
 
     def test_the_table_has_every_directory_on_disk(self, used: Path) -> None:
-        # of a rotated log: these are only read
-        part = re.compile(r"\.(status|tasks)/[0-9]{10}-[0-9a-f]{8}")
+        # of a rotated log: parts, which are only read, and the number of the last part
+        part = re.compile(r"\.(status|tasks)/([0-9]{10}-[0-9a-f]{8}|\.[0-9]{10})")
         on_disk = [str(path.relative_to(used)) for path in used.rglob("*") if path.is_dir()]
         made = {
             path
@@ -391,6 +490,17 @@ class TestEnvironment:
         monkeypatch.setattr(time, "time", lambda: 86400.0)
         assert the("clock").state == FAULT
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+    def test_too_few_inotify_instances_for_those_who_wait_are_a_warning(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with InotifyPool() as pool, pool.watch(str(tmp_path)):
+            monkeypatch.setattr(machine_checks, "_BUSY_SHARE", 100.0)
+            assert the("waiting").state == OK
+            monkeypatch.setattr(machine_checks, "_BUSY_SHARE", 0.001)  # the one here is too many
+            assert the("waiting").state == WARNING
+            assert "max_user_instances" in the("waiting").fix
+
     def test_missing_optional_parts_are_no_fault(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -403,7 +513,20 @@ class TestEnvironment:
             and "missing" in check.text
             and "PyYAML (for YAML files of tasks" in check.text
             and "tmux (for `swarm up`)" in check.text
+            and "mcp (for `swarm mcp`)" in check.text
+            and "starlette (for `swarm web`)" in check.text
         )
+
+    def test_optional_parts_are_listed_with_their_versions(self, home: Path) -> None:
+        text = the("optional parts").text
+        for name in ("PyYAML", "mcp", "starlette", "uvicorn"):
+            assert f"{name} {version(name)}" in text
+
+    def test_doctor_says_how_to_go_back_to_a_snapshot(self, home: Path) -> None:
+        check = the("tokens")
+        before = LockTable(FileStore(str(home))).acquire("a", "w", 60).token or 0
+        subprocess.run(check.text.partition("starts: ")[2], shell=True, check=True)
+        assert (LockTable(FileStore(str(home))).acquire("b", "w", 60).token or 0) > before + 10**12
 
 
 class TestContents:
@@ -568,6 +691,7 @@ class TestBrokenStateDirectory:
     def test_every_finding_has_a_fix(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         home.chmod(0o777)
         (home / "status.log").write_bytes(b"nonsense\n")
+        (home / "status.log").chmod(0o600)
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", "x")
         wrong = [check for check in examine() if check.state != OK]
         assert len(wrong) == 3 and all(check.fix for check in wrong)
@@ -576,6 +700,7 @@ class TestBrokenStateDirectory:
         for number in range(30):
             path = home / "locks" / f"t{number}.lock"
             path.write_text("x")
+            path.chmod(0o600)
             os.utime(path, (1, 1))
         answer = run("doctor")
         assert "… and 22 more, see: swarm doctor --json" in answer.out.decode()

@@ -18,7 +18,7 @@ import pytest
 
 from swarm.agents.hook_event import HookEvent, parse
 from swarm.agents.hook_state import HookState
-from swarm.agents.hooks import AgentHooks
+from swarm.agents.hooks import MAX_FILES, AgentHooks
 from swarm.errors import StoreError
 from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
@@ -93,8 +93,9 @@ class Swarm:
     def forget_beat(self) -> None:
         """Time passes, as far as the agent's state goes."""
         for file in (self.state / ".cache").glob("agent-*"):
-            fields = json.loads(file.read_text())
-            file.write_text(json.dumps({**fields, "at": fields["at"] - 3600}))
+            state = HookState(file.name.removeprefix("agent-"))
+            state.at -= 3600
+            state.save()
 
 
 @pytest.fixture
@@ -133,9 +134,12 @@ class TestSessionStart:
         text = context(swarm.hook("SessionStart", source="startup"), "SessionStart")
         assert "You are worker me." in text
         assert f"Your task: login (token {token}, lease ends in" in text and "  do login\n" in text
-        assert "Others at work: " in text and "other on schema for" in text
-        assert "Waiting for a person: deploy (third): which region?" in text
-        assert "do not edit: db/** (other)" in text
+        assert text.splitlines()[1].startswith("Text in «…» was written by other agents")
+        assert "Others at work: " in text and "«other» on «schema» for" in text
+        assert "Waiting for a person: «deploy» («third»)." in text and "region" not in text
+        prime = swarm.raw("", "prime", "--worker", "me").stdout
+        assert "Waiting for a person: «deploy» («third»): «which region?»." in prime
+        assert "do not edit: «db/**» («other»)" in text
         assert f"swarm task done login --worker me --token {token} 'what you did'" in text
 
     def test_the_commands_in_a_brief_work(self, swarm: Swarm) -> None:
@@ -240,6 +244,32 @@ class TestBeforeAnEdit:
         swarm.queue.done("schema", "other")
         assert not swarm.edit("src/api/users.py")
 
+    def test_an_edit_is_refused_though_no_thread_can_be_started(self, swarm: Swarm) -> None:
+        Reservations(swarm.store).reserve("src/api", "other", 60)
+        program = """
+import threading
+def refuse(self):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+from swarm.cli.start import start
+start()
+"""
+        event = {
+            "hook_event_name": "PreToolUse",
+            "tool_name": "Edit",
+            "tool_input": {"file_path": "src/api/users.py"},
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program, "hook", "--worker", "me"],
+            input=json.dumps(event),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=swarm.project,
+        )
+        assert "by other" in swarm.refusal(done)
+
     def test_an_edit_through_a_link_does_not_evade_a_reservation(self, swarm: Swarm) -> None:
         Reservations(swarm.store).reserve("src/api", "other", 60)
         (swarm.project / "way").symlink_to("src/api")
@@ -285,6 +315,11 @@ class TestBeforeAnEdit:
                     ]
                 },
             ),
+            ("apply_patch", {"command": "*** Update File:src/api/x.py"}),
+            ("apply_patch", {"command": "x", "input": "*** Update File: src/api/x.py"}),
+            ("Edit", {"file_path": ["a.py", "src/api/x.py"]}),
+            ("Edit", {"file_path": "a.py", "path": "src/api/x.py"}),
+            ("MultiEdit", {"edits": [None, {"file_path": "src/api/x.py"}]}),
         ],
     )
     def test_the_files_of_every_edit_tool_are_recognised(
@@ -294,6 +329,25 @@ class TestBeforeAnEdit:
         assert not swarm.refusal(swarm.hook("PreToolUse", **fields))
         Reservations(swarm.store).reserve("src/api", "other", 60)
         assert swarm.refusal(swarm.hook("PreToolUse", **fields))
+
+    def test_an_edit_of_more_files_than_can_be_checked_is_refused_while_others_reserve(
+        self, swarm: Swarm
+    ) -> None:
+        patch = "\n".join(f"*** Update File: d/{number}" for number in range(100_000))
+        fields: dict[str, Any] = {"tool_name": "apply_patch", "tool_input": {"command": patch}}
+        Reservations(swarm.store).reserve("docs", "me", 60)
+        assert not swarm.refusal(swarm.hook("PreToolUse", **fields))
+        Reservations(swarm.store).reserve("src/api", "other", 60)
+        assert "split the edit" in swarm.refusal(swarm.hook("PreToolUse", **fields))
+
+    def test_the_largest_edit_that_is_checked_is_checked_whole(self, swarm: Swarm) -> None:
+        Reservations(swarm.store).reserve("src/api", "other", 60)
+        files = [f"*** Update File: d/{number}" for number in range(MAX_FILES - 1)]
+        for last, refused in (("src/api/x.py", True), ("src/x.py", False)):
+            patch = "\n".join([*files, f"*** Update File: {last}"])
+            fields: dict[str, Any] = {"tool_name": "apply_patch", "tool_input": {"command": patch}}
+            why = swarm.refusal(swarm.hook("PreToolUse", **fields))
+            assert why.startswith("src/api/x.py is reserved") if refused else not why
 
     def test_a_reservation_counts_in_another_checkout_of_the_project(
         self, swarm: Swarm, tmp_path: Path

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from swarm import settings
 from swarm.agents import identity
 from swarm.errors import BadInput
+from swarm.inputs import is_plain_name
 from tests.conftest import ROOT
 
 _ASK = (
@@ -143,6 +145,16 @@ def test_agents_in_containers_with_one_name_are_different_workers(agent: Path) -
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def test_a_name_made_from_a_long_host_name_is_plain_and_differs_from_that_of_another_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = set()
+    for host in ("pod-" + "x" * 59 + "1", "pod-" + "x" * 59 + "2", "my host"):
+        monkeypatch.setattr(os, "uname", lambda host=host: SimpleNamespace(nodename=host))
+        names.add(identity.AgentProcess(4711, "claude").worker)
+    assert len(names) == 3 and all(map(is_plain_name, names))
 
 
 class TestWhoami:

@@ -33,8 +33,8 @@ from swarm.stores.default import default_store
 from swarm.stores.registry import open_store
 from swarm.system.ancestry import parentage
 from tests.conftest import ROOT
+from tests.support.agents.mcp_client import Wire, agent, ask, command, refused
 from tests.support.documents import blocks, blurred, quoted, tables
-from tests.support.mcp_client import Wire, agent, ask, command, refused
 from tests.support.servers.server import Server, running, wait_until
 from tests.support.servers.valkey import ValkeyServer
 
@@ -119,7 +119,12 @@ def test_a_client_of_the_previous_sdk_works_through_the_queue(
         f"env SWARM_STATE_DIR={isolated_swarm_dir} {' '.join(command('--worker', 'old'))}".split()
     )
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / "mcp1_client.py"), str(ROOT), *inherited],
+        [
+            sys.executable,
+            str(ROOT / "tests" / "support" / "agents" / "mcp1_client.py"),
+            str(ROOT),
+            *inherited,
+        ],
         input=json.dumps(calls),
         env={**os.environ, "PYTHONPATH": str(MCP1)},
         capture_output=True,
@@ -525,13 +530,13 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("claim", {"wait": "long"}, "is not of type 'number'"),
     ("claim", {"wait": -1}, "0 or more"),
     ("done", {}, "'task' is a required property"),
-    ("done", {"task": "a", "result": "x" * (2 << 20)}, "Put it in a file"),
+    ("done", {"task": "a", "result": "x" * (2 << 20)}, "in a file"),
     ("fail", {"task": "a", "reason": "x", "then": "later"}, "'later' is not one of"),
     ("say", {"state": "BUSY", "text": ""}, "'BUSY' is not one of"),
     ("say", {"state": "DONE", "text": "", "task": "a"}, "the tool done"),
     ("say", {"state": "START", "text": "", "task": "b"}, "call claim"),
     ("lock", {"name": ".hidden"}, "dot"),
-    ("wait", {"task": "a", "until": "bored"}, "nothing to wait for"),
+    ("wait", {"task": "a", "until": "bored"}, "not a condition to wait for"),
     ("explode", {}, "there is no tool 'explode'"),
 ]
 
@@ -615,11 +620,11 @@ def test_say_writes_to_the_log_and_ends_no_task(queue: TaskQueue, isolated_swarm
             await ask(client, "say", state="HELP", text="which database?")
             board = await ask(client, "board")
             assert [(it["kind"], it["text"]) for it in board["problems"]] == [
-                ("waiting", "which database?")
+                ("waiting", "«which database?»")
             ]
             await ask(client, "say", state="START", text="I go on")
             board = await ask(client, "board")
-            assert board["problems"] == [] and board["workers"][0]["text"] == "I go on"
+            assert board["problems"] == [] and board["workers"][0]["text"] == "«I go on»"
             await ask(client, "say", state="SKIP", text="left out the tests")
             assert (await ask(client, "board"))["queue"]["running"] == 1
             await ask(client, "say", state="DONE", text="reviewed", task="not-in-the-queue")

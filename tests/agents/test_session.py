@@ -146,9 +146,9 @@ def test_a_session_cannot_end_its_assigned_task(live_store: Store) -> None:
     claim = queue.claim("worker-1", "a")
     session = AgentSession(live_store, "worker-1", 60, assigned_task=("a", claim.token))
     assert session.assigned_task() == "a"
-    with pytest.raises(WrongState, match="your exit ends it"):
+    with pytest.raises(WrongState, match="your exit ends"):
         session.claim("b")
-    with pytest.raises(WrongState, match="your exit ends it"):
+    with pytest.raises(WrongState, match="your exit ends"):
         session.end("done", "a")
     queue.release("a", "worker-1", claim.token)
     assert session.assigned_task() == ""
@@ -239,3 +239,37 @@ def test_a_late_done_is_accepted_while_no_other_worker_has_the_task(tmp_path: Pa
     wait_until(lambda: bool(session.news()), "the loss is noticed")
     assert session.end("done", "a", "late, but done").state == "done"
     assert [record["state"] for _, record in StatusLog(store).query("a")] == ["START", "DONE"]
+
+
+def test_a_session_ends_its_locks_though_no_thread_can_be_started(
+    live_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, locks = TaskQueue(live_store), LockTable(live_store)
+    queue.add("login", "Fix it")
+    queue.add("signup", "Fix it")
+    session = AgentSession(live_store, "agent", 30.0)
+    session.claim("login")
+    session.claim("signup")
+    session.lock("README")
+    session.lock("CHANGELOG")
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    assert session.end("done", "login").state == "done"
+    session.unlock("README")
+    assert session.close(10)
+    assert queue.get("signup").attempts == 0
+    for name in ("login", "signup", "README", "CHANGELOG"):
+        assert not locks.status(name).exists
+
+
+def test_nothing_is_locked_if_no_thread_can_be_started(
+    live_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = AgentSession(live_store, "agent", 30.0)
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    with pytest.raises(StoreError, match="thread"):
+        session.lock("README")
+    assert not LockTable(live_store).status("README").exists
+
+
+def refuse_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

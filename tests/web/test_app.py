@@ -29,7 +29,6 @@ from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from swarm.web import feed as web_feed
 from swarm.web import openapi, queries
-from swarm.web import stream as web_stream
 from swarm.web.feed import Feed
 from swarm.web.guard import AccessPolicy, is_loopback
 from tests.conftest import ROOT, HandClock, script_environment
@@ -41,7 +40,7 @@ from tests.support.web_server import TOKEN, WAIT, Events, Swarm, WebServer
 @pytest.fixture(scope="module")
 def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
     """A page that is only for looking. Tests share it, and use tasks of their own."""
-    swarm = Swarm(tmp_path_factory.mktemp("looking") / "swarm")
+    swarm = Swarm(tmp_path_factory.mktemp("looking") / "swarm", "--no-token")
     with swarm.server:
         yield swarm
 
@@ -331,33 +330,6 @@ class TestLive:
 class TestTheFeed:
     """In this process, where it can be hurried."""
 
-    def test_a_page_that_does_not_read_is_disconnected(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(web_stream, "_SEND_TIMEOUT", 0.2)
-        sent = 0
-
-        async def never(_: object) -> None:
-            nonlocal sent
-            sent += 1
-            if sent > 1:  # the head goes out, what follows is not read
-                await asyncio.sleep(3600)
-
-        async def nothing() -> dict[str, Any]:
-            await asyncio.sleep(3600)
-            return {}
-
-        async def look() -> int:
-            feed = Feed(MemoryStore())
-            feed.start()
-            await asyncio.wait_for(
-                web_stream.EventStream(feed, "")({"method": "GET"}, nothing, never), 10
-            )
-            feed.stop()
-            return feed.clients
-
-        assert asyncio.run(look()) == 0
-
     def test_the_events_held_for_reconnecting_pages_are_bounded(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -380,6 +352,43 @@ class TestTheFeed:
             assert feed.number_of(first) is None and len(feed._events) == 5
             data, number = feed.after(0)
             assert data.startswith(b"id: ") and b"event: reset" in data and number == feed.newest()
+            feed.stop()
+
+        asyncio.run(asyncio.wait_for(look(), 20))
+
+    @pytest.mark.parametrize("where", ["task_row", "board_fields"])
+    def test_an_error_before_a_change_is_published_loses_no_change(
+        self, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        monkeypatch.setattr(web_feed, "_MIN_INTERVAL", 0.0)
+        monkeypatch.setattr(web_feed, "_POLL_INTERVAL", 0.01)
+        store = MemoryStore()
+        failed = 0
+        real = getattr(web_feed, where)
+
+        def broken(*args: Any) -> Any:
+            nonlocal failed
+            failed += 1
+            raise MemoryError
+
+        async def look() -> None:
+            feed = Feed(store)
+            feed.start()
+            while feed.snapshot.board is None:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(web_feed, where, broken)
+            TaskQueue(store).add("new", "x")
+            StatusLog(store).append("WAIT", "w", "new", "which one?")
+            while not failed:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(web_feed, where, real)
+            while feed.snapshot.store_error or not feed.snapshot.tasks:
+                await asyncio.sleep(0.01)
+            assert [record["task_id"] for record in feed.snapshot.records] == ["new"]
+            events = feed.after(0)[0]
+            assert (
+                b"event: log" in events and b"event: tasks" in events and b"event: board" in events
+            )
             feed.stop()
 
         asyncio.run(asyncio.wait_for(look(), 20))
@@ -600,9 +609,11 @@ class TestTheToken:
     def test_the_token_is_accepted_in_the_address_of_the_page_only(self, acting: Swarm) -> None:
         assert acting.server.ask(f"/api/board?token={TOKEN}").status == 401
 
-    @pytest.mark.parametrize("options", [("--host", "0.0.0.0"), ("--allow-host", "proxy.example")])
-    def test_a_page_that_others_can_reach_has_a_token(
-        self, tmp_path: Path, options: tuple[str, str]
+    @pytest.mark.parametrize(
+        "options", [(), ("--host", "0.0.0.0"), ("--allow-host", "proxy.example")]
+    )
+    def test_a_page_has_a_token_unless_told_otherwise(
+        self, tmp_path: Path, options: tuple[str, ...]
     ) -> None:
         with WebServer(options, {"SWARM_STATE_DIR": str(tmp_path / "s")}) as server:
             assert server.url == f"http://127.0.0.1:{server.port}/?token={TOKEN}"
@@ -610,13 +621,22 @@ class TestTheToken:
             deadline = time.monotonic() + WAIT
             while server.ask("/api/board", Authorization=f"Bearer {TOKEN}").status != 200:
                 assert time.monotonic() < deadline
-            if options[0] == "--allow-host":
+            if "--allow-host" in options:
                 assert (
                     server.ask(
                         "/healthz", Host="proxy.example", Origin="https://proxy.example"
                     ).status
                     == 200
                 )
+
+    @pytest.mark.parametrize(
+        "options", [("--host", "0.0.0.0"), ("--allow-host", "proxy.example"), ("--allow-actions",)]
+    )
+    def test_a_page_without_a_token_is_for_this_machine_and_for_looking_only(
+        self, tmp_path: Path, options: tuple[str, ...]
+    ) -> None:
+        refused = _web("--no-token", "--port", "0", *options, SWARM_STATE_DIR=str(tmp_path / "s"))
+        assert refused.returncode == 2 and "--no-token" in refused.stderr
 
     def test_the_token_is_random_unless_chosen_and_never_logged(self, tmp_path: Path) -> None:
         with WebServer(
@@ -676,10 +696,9 @@ class TestActing:
             ).status
             == 200
         )
-        assert (
-            acting.queue.get("needless").state == "cancelled"
-            and not acting.locks.status("needless").exists
-        )
+        lock = acting.locks.status("needless").lock
+        assert acting.queue.get("needless").state == "cancelled"
+        assert lock is not None and lock.must_stop == "cancelled"
         *_, (_, record) = acting.log.query("needless")
         assert (record["type"], record["worker"]) == ("SKIP", "ada (web)")
 
@@ -757,7 +776,7 @@ class TestTheProcess:
         program = (
             "import sys, time; from swarm.cli import main; from swarm.web import queries; "
             "queries.task = lambda *_: time.sleep(30); sys.exit(main.main(['web', '--port', '0', "
-            "'--json']))"
+            "'--no-token', '--json']))"
         )
         environment = script_environment(SWARM_STATE_DIR=str(tmp_path / "s"))
         command = [sys.executable, "-c", program]
@@ -816,7 +835,7 @@ class TestTheProcess:
     def test_an_unreadable_store_is_shown_until_it_is_back(self, tmp_path: Path) -> None:
         state = tmp_path / "s"
         StatusLog(FileStore(str(state))).append("START", "w", "t")
-        with WebServer((), {"SWARM_STATE_DIR": str(state)}) as server:
+        with WebServer(("--no-token",), {"SWARM_STATE_DIR": str(state)}) as server:
             deadline = time.monotonic() + WAIT
             while server.ask("/healthz").status != 200:
                 assert time.monotonic() < deadline

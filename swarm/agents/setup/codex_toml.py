@@ -1,11 +1,11 @@
 """Add swarm's MCP server to Codex's config.toml, as a marked block at the end of the
 file.
 
-Every other byte stays. Codex rewrites this file when it adds a server; that may remove
-the first marker and put other tables before the last. So the server is recognised by
-its table. The markers only show how much was added. Each result is parsed again:
-everything but the server must mean the same as before. `plan` decides what the table
-contains.
+Every other byte of the file stays. When Codex adds a server, it rewrites the file. This
+may remove the first marker of the block and put other tables before the last marker. So
+swarm recognises its server by the TOML table. The markers only show how much text swarm
+added. swarm parses each new text again: everything except its server must mean the same
+as before. The module `plan` decides what the server's table contains.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ _OWN_TABLE = re.compile(r"""["']?mcp_servers["']?[ \t]*\.[ \t]*["']?swarm["']?([
 
 
 def put(text: str | None, server: Mapping[str, object], name: str) -> str:
-    """Return the text with the server.
+    """Return the text of config.toml with swarm's server.
 
     The text None stands for a file that does not exist.
 
-    Raise BadInput if there is another server of that name.
+    Raise BadInput if the file has another server with the name of swarm's server.
     """
     before = _parse(text or "", name)
     present = _server(before)
     if present is not None and not is_own_server(present):
         raise BadInput(
-            f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed; "
-            f"remove or rename it."
+            f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed. Remove or rename this table."
         )
     fields = {
         **(present or {}),
@@ -60,7 +59,7 @@ def put(text: str | None, server: Mapping[str, object], name: str) -> str:
 def remove(text: str, name: str) -> str | None:
     """Return the text without swarm's server.
 
-    Return None if swarm made the file and nothing else is in it.
+    Return None if swarm made the file and the file has no other content.
     """
     before = _parse(text, name)
     present = _server(before)
@@ -86,7 +85,9 @@ def _server(value: dict[str, Any]) -> Any:
 
 
 class _Float(str):
-    """A float as a string, so that it is written as it was read, and nan equals itself."""
+    """A TOML float that is kept as its text, so that it is written as it was read, and
+    nan equals itself.
+    """
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 """Change several files of a user, all or none.
 
-All new contents are on the disk before the first file changes. If a file was changed in
-the meantime, no file is changed. A symbolic link stays a link; its target is changed.
-Modes and owners stay. Not promised: after a crash between two renames, some files are
-new and some old, but each is whole.
+All new contents are written to temporary files before the first file changes. If
+another program has changed a file since it was read, no file is changed. A symbolic
+link stays a link; its target is changed. The modes and owners of the files stay. A
+crash between two renames leaves some files new and some files old, but each file whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from swarm.errors import BadInput, StoreError, SwarmError
 
 
 class Change(NamedTuple):
-    """A file's content before and after. None means that there is no file."""
+    """The content of a file before and after a change. None means that the file does
+    not exist.
+    """
 
     path: str
     before: bytes | None
@@ -29,7 +31,7 @@ class Change(NamedTuple):
 def read(path: str) -> bytes | None:
     """Return a file's content, None if there is no file.
 
-    Raise if the file cannot be changed.
+    Raise an error if the file could not be changed.
     """
     real = _real(path)
     try:
@@ -39,11 +41,14 @@ def read(path: str) -> bytes | None:
     if not stat.S_ISREG(kind):
         what = "a directory" if stat.S_ISDIR(kind) else "not a regular file"
         raise BadInput(f"{path} is {what}. Nothing was changed.")
-    with open(real, "rb") as file:
-        content = file.read()
+    try:
+        with open(real, "rb") as file:
+            content = file.read()
+    except OSError as error:  # a read that fails does not name its file
+        raise StoreError(f"{path} cannot be read: {error.strerror}. Nothing was changed.") from None
     if not os.access(real, os.W_OK):
         raise StoreError(
-            f"{path} is read-only. Nothing was changed; make it writable with chmod u+w."
+            f"{path} is read-only. Nothing was changed. Make the file writable with chmod u+w."
         )
     return content
 
@@ -51,7 +56,7 @@ def read(path: str) -> bytes | None:
 def make(changes: Sequence[Change], root: str) -> None:
     """Make all changes, below the directory `root`.
 
-    Calls in other processes for the same root wait.
+    Calls for the same `root` in other processes wait until this call has ended.
     """
     lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -91,7 +96,7 @@ def _make(changes: Sequence[Change], root: str) -> None:
 def _refuse_if_changed(change: Change) -> None:
     if read(change.path) != change.before:
         raise SwarmError(
-            f"{change.path} was changed by another program meanwhile. Nothing was changed. Try "
+            f"{change.path} was changed by another program at the same time. Nothing was changed. Try "
             f"again."
         )
 
@@ -103,7 +108,7 @@ def _real(path: str) -> str:
         return os.path.realpath(path, strict=True)
     except OSError as error:
         raise BadInput(
-            f"{path} is a symbolic link that leads nowhere: {error.strerror}. Nothing was changed."
+            f"{path} is a symbolic link to a missing file: {error.strerror}. Nothing was changed."
         ) from None
 
 

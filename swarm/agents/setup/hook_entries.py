@@ -3,8 +3,8 @@ share:
 
     {"hooks": {EVENT: [{"matcher": TOOLS, "hooks": [{"type": "command", "command": …, "timeout": SECONDS}]}]}}
 
-A handler is swarm's if its command is `swarm hook`, however swarm is started. Handlers
-of other programs stay, even in the same group.
+A handler belongs to swarm if its command runs `swarm hook`, by any path to swarm.
+Handlers of other programs stay, even in a group with a handler of swarm.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ _NEVER_EXIT_2 = ["||", "exit", "1"]
 
 
 def command_line(command: Sequence[str]) -> str:
-    """Return the shell command of a hook, if `command` starts swarm."""
+    """Return the shell command for a hook. `command` is the command line that starts
+    swarm.
+    """
     return f"{shlex.join([*command, 'hook'])} {' '.join(_NEVER_EXIT_2)}"
 
 
 def put(text: str, groups: Mapping[str, object], name: str) -> str:
-    """Return the text with these groups, one for each event, and no other hook of
-    swarm.
+    """Return the settings with one given group for each event, and with no other hook
+    of swarm.
     """
     if text and _own_groups(json_edit.parse(text, name)) == {
         event: [group] for event, group in groups.items()
@@ -44,7 +46,7 @@ def put(text: str, groups: Mapping[str, object], name: str) -> str:
 
 
 def remove(text: str, name: str) -> str:
-    """Return the text without swarm's hooks, "" if nothing else is left."""
+    """Return the settings without swarm's hooks, "" if nothing else is in them."""
     while text and (path := _first_own_path(json_edit.parse(text, name))):
         text = json_edit.remove(text, path, name)
     return text

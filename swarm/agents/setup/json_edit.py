@@ -2,8 +2,8 @@
 
 Every other byte of the file stays. An inserted entry follows the file's own line ends
 and indentation. Removing an entry also removes the lists and objects that are empty
-without this entry, up to the whole text. So a list or object that was already empty
-before an insertion does not come back.
+without this entry, up to the whole text. A list or object that was empty before an
+insertion is therefore removed too.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ def parse(text: str, name: str) -> Any:
 
 
 def insert(text: str, path: Path, value: object, name: str) -> str:
-    """Return the text with the value added at the end of the object or list that
-    contains it.
+    """Return the text with a value added at the end of an object or a list.
 
-    `path` leads to the value. Its last step is a new key, or the length of a list.
-    Missing objects and lists on the way are added. An empty text stands for a file that
-    does not exist. Raise BadInput if the path exists, or leads through a value of
-    another kind.
+    `path` leads to the new value. The last step of `path` is a new key, or the length
+    of a list. Objects and lists on the path that are missing are added. An empty text
+    stands for a file that does not exist. Raise BadInput if `path` exists already, or
+    leads through a value that is neither an object nor a list.
     """
     if not text:
         return json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
@@ -69,9 +68,10 @@ def insert(text: str, path: Path, value: object, name: str) -> str:
 
 
 def remove(text: str, path: Path, name: str) -> str:
-    """Return the text without the value at `path`, which must exist.
+    """Return the JSON text without the value at `path`, a list of keys.
 
-    Return "" if nothing else is left.
+    The text must have a value there. Return "" if nothing else is left. `name` is the
+    file's name, for errors.
     """
     start = _root(text)
     kept: tuple[int, int] | None = None  # the text before the first position and after the second
@@ -144,7 +144,7 @@ def _find(members: list[Member], step: str | int, name: str) -> Member | None:
     same = [member for member in members if member.key == step]
     if len(same) > 1:
         raise BadInput(
-            f"{name} has {step!r} twice in one object. Nothing was changed; remove one of them."
+            f"{name} has {step!r} twice in one object. Nothing was changed. Remove one of the two keys."
         )
     return same[0] if same else None
 
@@ -176,7 +176,7 @@ def _with_member(
 
 
 def _gap(text: str, start: int, members: list[Member], *, default: str) -> str:
-    """Return the space before the last member, from the end of its line on."""
+    """Return the white space before the last member, from the line end on."""
     gap = text[start + 1 : members[-1].start]
     if len(members) > 1:
         gap = text[members[-2].end : members[-1].start].partition(",")[2]
@@ -186,7 +186,9 @@ def _gap(text: str, start: int, members: list[Member], *, default: str) -> str:
 
 
 def _indent_unit(text: str) -> str | None:
-    """Return the indentation of one level. Return None if the text is one line."""
+    """Return the indentation of one level of the JSON text. Return None if the text is
+    one line.
+    """
     start = _root(text)
     members = _members(text, start)
     if not members:

@@ -2,8 +2,8 @@
 file.
 
 Removing the block restores the text as it was before. If the last line of the file has
-no line end, the last line of the block has none either. This shows how much was added,
-and distinguishes an empty file from a file that was made for the block.
+no line end, the last line of the block has no line end either. So swarm can see whether
+it added a line end, and whether it made the file for the block.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from swarm.errors import BadInput
 
 
 class Marks(NamedTuple):
-    """The marker lines.
+    """The two marker lines that enclose a block.
 
-    The first is recognised by `begins`; the rest of that line may change.
+    The first marker line is the line that begins with `begins`; the rest of the line
+    may change.
     """
 
     begins: str
@@ -59,15 +60,16 @@ def find(text: str, marks: Marks, name: str) -> Block | None:
         raise BadInput(
             f"{name}, line {line}: the lines {marks.begins!r} and {marks.end!r} must occur once "
             f"each, in this order. "
-            "Nothing was changed; fix that by hand."
+            "Nothing was changed. Fix these lines by hand."
         )
     return Block(begins[0].start(), ends[0].end(), text[begins[0].end() : ends[0].start()])
 
 
 def put(text: str | None, body: str, marks: Marks, name: str) -> str:
-    """Return the text with the block: in its old position, else at the end.
+    """Return the text with the block, in the position of an older block, else at the
+    end.
 
-    None stands for no file.
+    The text None means that the file does not exist.
     """
     found = find(text, marks, name) if text else None
     newline = _newline(text[found.start : found.end] if text and found else text or "")
@@ -84,7 +86,7 @@ def put(text: str | None, body: str, marks: Marks, name: str) -> str:
 def remove(text: str, marks: Marks, name: str) -> str | None:
     """Return the text without the block.
 
-    Return None if the file was made for the block and nothing else is in it.
+    Return None if swarm made the file for the block and the file has no other content.
     """
     found = find(text, marks, name)
     if found is None:

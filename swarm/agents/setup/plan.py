@@ -6,7 +6,8 @@
     codex   project  .codex/hooks.json       .codex/config.toml         AGENTS.md             .agents/skills/swarm/SKILL.md
             user     ~/.codex/hooks.json     ~/.codex/config.toml       ~/.codex/AGENTS.md    ~/.agents/skills/swarm/SKILL.md
 
-This module writes nothing. The skill is added only if the user asks for it.
+The module `plan` writes no file. The skill is added only if the user asks for the
+skill.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class AgentFiles(NamedTuple):
 def agent_files(agent: str, *, project: str = "", config: str = "") -> AgentFiles:
     """Return the files of a project, or of the user if `project` is "".
 
-    `config` is the directory of the agent's settings, "" for the usual one.
+    `config` is the directory of the agent's settings, "" for the agent's default.
     """
     home = os.path.expanduser("~")
     if agent == "claude":
@@ -92,7 +93,9 @@ def agent_files(agent: str, *, project: str = "", config: str = "") -> AgentFile
 
 
 def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: bool) -> list[Change]:
-    """Return the changes that set up the agent for swarm. `command` starts swarm."""
+    """Return the changes that set up an agent for swarm. `command` is the command line
+    that starts swarm.
+    """
     server: dict[str, object] = {"command": command[0], "args": [*command[1:], "mcp"]}
 
     def put_hooks(text: str | None, name: str) -> str:
@@ -129,7 +132,7 @@ def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: boo
 
 
 def removals(agent: str, files: AgentFiles) -> list[Change]:
-    """Return the changes after which nothing of swarm is left."""
+    """Return the changes that remove everything of swarm from an agent's files."""
 
     def if_mentioned(
         remove: Callable[[str, str], str | None],
@@ -158,7 +161,7 @@ def instructions(command: Sequence[str]) -> str:
 
 
 def skill_text() -> str:
-    """Return the skill that is part of swarm."""
+    """Return the text of the skill that is part of swarm."""
     with open(
         os.path.join(os.path.dirname(os.path.dirname(__file__)), "skills", "swarm", "SKILL.md"),
         encoding="utf-8",
@@ -194,7 +197,7 @@ def _put_server(text: str | None, server: dict[str, object], name: str) -> str:
     if found is not None and not is_own_server(found):
         raise BadInput(
             f"{name} has an MCP server `swarm` that swarm did not write. Nothing was changed; "
-            f"remove or rename it."
+            f"remove or rename that server."
         )
     if text is not None and found is not None:
         if {**found, **server} == found:

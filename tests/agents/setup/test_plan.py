@@ -519,6 +519,14 @@ def test_setup_refuses_a_read_only_file(project: Path, monkeypatch: pytest.Monke
     assert answer.code == 3 and b"read-only" in answer.err and not (project / ".claude").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such a file")
+def test_setup_names_the_file_that_cannot_be_read(project: Path) -> None:
+    (project / "CLAUDE.md").symlink_to("/proc/self/mem")
+    answer = run("setup", "claude", "--yes")
+    assert answer.code == 3 and b"CLAUDE.md cannot be read" in answer.err
+    assert b"standard input" not in answer.err and not (project / ".claude").exists()
+
+
 def test_setup_changes_nothing_if_a_file_changed_after_the_diff(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,7 +589,7 @@ def test_two_setups_at_once_are_like_one_after_the_other(project: Path) -> None:
     ]
     for process in running:
         _, error = process.communicate(timeout=60)
-        assert process.returncode == 0 or "meanwhile" in error
+        assert process.returncode == 0 or "changed by another program" in error
     before = tree(project)
     assert run("setup", "claude", "--yes").code == 0
     assert tree(project) == before
