@@ -1,8 +1,7 @@
 """Task locks, a queue with workers, a shared status log and a sprint mutex for agents.
 
-`__all__` is the public API. A name is imported from its module at its first use:
-`import swarm` alone imports no other module, so a shell command pays only for the
-modules that it needs.
+`__all__` is the public API. A public name is imported from its module at its first use.
+So a shell command loads only the modules that it needs.
 """
 
 __version__ = "0.1.0"

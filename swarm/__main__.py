@@ -1,4 +1,4 @@
-"""The command `swarm`, from a checkout as well as installed."""
+"""Run the command `swarm`, from a checkout or from an installed package."""
 
 import os
 import sys

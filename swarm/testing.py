@@ -6,8 +6,8 @@ Run the checks against your own driver.
     for check in CHECKS:
         check(make_store())        # a new, empty store each time; raises AssertionError
 
-The checks know no driver and need no test framework.  They sleep only while a record is
-busy.
+The checks name no driver and need no test framework. A check sleeps only while a record
+is busy.
 """
 
 from __future__ import annotations
@@ -169,6 +169,11 @@ def a_log_returns_whole_lines_in_order(store: Store) -> None:
     assert store.tail("status", 3)[0] == lines[-3:]
     assert store.tail("status", 1000)[0] == lines
     assert store.tail("status", 0)[0] == []
+    for limit in (1, 5_000, 50_000, 10**9):
+        found = store.tail("status", 100, limit)[0]
+        assert found == lines[len(lines) - len(found) :]
+        assert sum(map(len, found[1:])) < limit, "as few lines as have so many bytes"
+        assert len(found) == 100 or sum(map(len, found)) >= limit
 
 
 def a_cursor_reads_the_lines_after_it(store: Store) -> None:
@@ -191,6 +196,7 @@ def rotation_changes_nothing_for_readers(store: Store) -> None:
             store.rotate("status")
     assert _read_all(store) == lines
     assert store.tail("status", 20)[0] == lines[-20:]
+    assert store.tail("status", 20, 15)[0] == lines[-8:]
     for number, cursor in enumerate(cursors):
         assert _read_all(store, cursor) == lines[number + 1 :]
 
@@ -326,7 +332,7 @@ def _read_all(store: Store, cursor: str = "") -> list[bytes]:
 
 
 def _in_threads(count: int, work: Callable[[int], bool]) -> list[bool]:
-    """Return the results of threads that begin at the same moment."""
+    """Run calls in threads that begin at the same moment, and return the results."""
     answers = [False] * count
     begin = threading.Barrier(count)
 

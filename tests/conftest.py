@@ -28,6 +28,7 @@ from tests.support.servers.valkey import ValkeyServer
 ROOT = Path(__file__).resolve().parent.parent
 VARIABLES = (
     "SWARM_STORE",
+    "SWARM_STORE_WITHHELD",
     "SWARM_STATE_DIR",
     "AI_SWARM_DIR",
     "AI_SWARM_LOCK_TTL",

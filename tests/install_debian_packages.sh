@@ -27,6 +27,7 @@ case ${1-} in
     need util-linux unshare nsenter setpriv
     need mount mount
     need tmux tmux
+    need systemd-standalone-tmpfiles systemd-tmpfiles # part of systemd where that is installed
     need chromium chromium
     [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs) # not in every PATH
     [[ -x /usr/sbin/ip || -x /sbin/ip || -x /bin/ip ]] || missing+=(iproute2) # nor is this

@@ -13,7 +13,6 @@ from tests.conftest import ROOT
 KNOWN = {
     # falls back to json: tests/formats/test_json_codec.py
     ("swarm/formats/json_codec.py", "_json"),
-    ("swarm/stores/file/log_writer.py", "_thread"),  # documented
     ("swarm/stores/redis.py", "_sock"),  # falls back to a polite end: tests/stores/test_redis.py
     ("swarm/cli/migrate.py", "_asdict"),  # documented, of named tuples
 }

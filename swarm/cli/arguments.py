@@ -1,8 +1,10 @@
-"""The arguments of a command, declared once: parsed here, explained by `cli.help`.
+"""The arguments of a command, declared once. This module parses them, and `cli.help`
+explains them.
 
-Agents call some commands hundreds of times, and argparse would double their start-up
-time. Options may stand anywhere, as `--name value` or `--name=value`. Words after `--`
-are never options: they are arguments, or the command line that the command runs.
+Agents call some commands hundreds of times, and argparse would double the start-up time
+of a command. Options may stand anywhere, as `--name value` or `--name=value`. Words
+after `--` are never options: they are arguments, or the command line that the command
+runs.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """An option: its name, the name of its value ("" if it takes no value), and its
-    line in the help. `required` and `repeated` only change the usage line. A command
-    that needs an option checks for the option itself, since its message can say more.
+    """The declaration of an option: its name, the name of its value ("" if it takes no
+    value), and its text in the help. `required` and `repeated` only change the usage
+    line. A command that needs an option checks for the option itself, because the
+    command can write a better error message.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class Option:
 
 COMMON_OPTIONS = (
     Option("--json", text="print the answer as one JSON object"),
-    Option("--store", "URL", "use this store, as SWARM_STORE does"),
+    Option("--store", "URL", "use the store at this URL instead of SWARM_STORE"),
 )
 
 
@@ -72,7 +75,9 @@ class Call:
         self._all_options = options
 
     def get(self, index: int, default: str = "") -> str:
-        """Return a positional argument, `default` if the call has fewer arguments."""
+        """Return a positional argument. Return `default` if the call has fewer
+        arguments.
+        """
         return self.positional[index] if index < len(self.positional) else default
 
     def every(self, option: str) -> list[str]:
@@ -80,7 +85,7 @@ class Call:
         return [value for name, value in self._all_options if name == option]
 
     def seconds(self, option: str, default: float) -> float:
-        """Return an option's number of seconds.
+        """Return the value of an option as a number of seconds.
 
         Raise BadInput if the value is not a number of seconds.
         """
@@ -88,7 +93,7 @@ class Call:
         return default if text is None else parse_wait(text, option)
 
     def ttl(self) -> int | None:
-        """Return the value of --ttl, None if it was not given.
+        """Return the value of --ttl, None if the option was not given.
 
         Raise BadInput if it is invalid.
         """
@@ -96,7 +101,7 @@ class Call:
         return None if text is None else parse_ttl(text, "--ttl")
 
     def timeout(self) -> float | None:
-        """Return the value of --timeout, None if it was not given.
+        """Return the value of --timeout, None if the option was not given.
 
         Raise BadInput if it is invalid.
         """
@@ -105,7 +110,7 @@ class Call:
     def answer(self, fields: Mapping[str, Any]) -> bool:
         """Print the answer as JSON if the caller asked for JSON.
 
-        Return whether the caller did.
+        Return whether the caller asked for JSON.
         """
         if self.json:
             print_json(fields)
@@ -113,18 +118,18 @@ class Call:
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
-    """Print an answer as one JSON object. Its first field is `schema_version`."""
+    """Print an answer as one JSON object. The first field is `schema_version`."""
     output.out(json_codec.dumps({"schema_version": json_codec.SCHEMA_VERSION, **fields}) + "\n")
 
 
 class Command:
     """A command: its arguments, its help, and the function that runs it.
 
-    `positional` arguments must be given, `optional` arguments may follow, and after
-    them any number of arguments called `repeated`. With a `command_line` of "required"
-    or "optional", the words after `--` are a command line. `details` stand before the
-    options in the help and `notes` after them: strings are paragraphs, dicts are
-    tables. `exit_codes` are the codes that not every command has.
+    A call must have all `positional` arguments. `optional` arguments may follow, then
+    any number of `repeated` arguments. With a `command_line` of "required" or
+    "optional", the words after `--` are a command line. In the help, `details` come
+    before the options and `notes` come after the options. A string is a paragraph, a
+    dict is a table. `exit_codes` has the exit codes that only this command has.
     """
 
     def __init__(
@@ -156,7 +161,7 @@ class Command:
 
     @property
     def usage(self) -> list[str]:
-        """The parts of the usage line. None of them may be broken into two lines."""
+        """The parts of the usage line. No part may be broken into two lines."""
         parts = [*self._positional, *(f"[{name}]" for name in self._optional)]
         if self._repeated:
             parts.append(f"[{self._repeated}]…")
@@ -166,9 +171,9 @@ class Command:
         return parts
 
     def parse(self, name: str, args: Sequence[str]) -> Call:
-        """Return the arguments of a call of this command.
+        """Parse the arguments of a call of this command.
 
-        Raise BadInput with the usage.
+        Raise BadInput, with the usage line, if the arguments do not fit.
         """
         known = {option.name: option for option in (*self.options, *COMMON_OPTIONS)}
         positional: list[str] = []

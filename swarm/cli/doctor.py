@@ -29,8 +29,8 @@ def doctor(call: Call) -> int:
             output.out(f"No faults found{f', {warnings} warning{s}' if warnings else ''}.\n")
     if faults:
         output.error(
-            f"{faults} fault{'s' * (faults != 1)} found. Each is shown with the command that "
-            f"fixes it."
+            f"{faults} fault{'s' * (faults != 1)} found. Each fault is shown with the command "
+            "that fixes it."
         )
     return 1 if faults else 0
 
@@ -60,17 +60,15 @@ def _lines(checks: list[Check]) -> list[str]:
 
 COMMAND = Command(
     doctor,
-    "Check Python, state directory, store and leftovers. It changes nothing.",
+    "Check Python, state directory, store and leftovers. The command changes nothing.",
     "swarm doctor",
     details=(
         (
-            "It looks at Python, the environment, clocks, the state directory and what is "
-            "allowed in "
-            "it (by trying), the filesystem and free space. Then it looks at log, queue, locks, "
-            "and "
-            "files that crashed processes left behind. Each fault and each warning comes with the "
-            "command that fixes it."
+            "The doctor checks Python, the environment, clocks, the rights in the state "
+            "directory (by trying), the filesystem and free space. The doctor also checks log, "
+            "queue, locks, and files that crashed processes left behind. Each fault and each "
+            "warning comes with the command that fixes it."
         ),
-        "Exit 1: there is a fault. Warnings do not count.",
+        "Exit 1: there is a fault. A warning does not change the exit code.",
     ),
 )

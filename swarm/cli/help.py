@@ -84,9 +84,7 @@ def _parts(parts: Sequence[str | Mapping[str, str]], columns: int) -> list[str]:
 
 
 def _table(rows: Mapping[str, str], columns: int, least: int = 0) -> list[str]:
-    """Return two columns: terms on the left, as wide as the longest term that fits, and
-    texts.
-    """
+    """Return a table of two columns: terms on the left, texts on the right."""
     longest = max([least, *(len(term) for term in rows if len(term) <= _MAX_TERM)])
     indent = " " * (longest + 5)
     lines: list[str] = []
@@ -99,9 +97,10 @@ def _table(rows: Mapping[str, str], columns: int, least: int = 0) -> list[str]:
 
 
 def _example(command: str, columns: int) -> list[str]:
-    """Return a command line.
+    """Return a command line as an example in the help.
 
-    If it is too long, break it before its options, as a shell reads it.
+    Break a long command line before an option, with a backslash, so that a shell can
+    read it.
     """
     first, *options = command.split(" --")
     parts = [first, *(f"--{option}" for option in options)]
@@ -115,11 +114,12 @@ def _exit_codes(special: str, columns: int) -> list[str]:
 
 
 def _wrap(parts: Sequence[str], columns: int, first: str = "", later: str = "") -> list[str]:
-    """Return lines of parts that fit into `columns`.
+    """Join parts into lines that fit into `columns`.
 
     No part is broken, however long it is.
 
-    `first` begins the first line and `later` each line after it.
+    `first` is the beginning of the first line, `later` the beginning of each other
+    line.
     """
     lines, line, is_empty = [], first, True
     for part in parts:

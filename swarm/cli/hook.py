@@ -1,8 +1,8 @@
 """`swarm hook`: entry point for Claude Code and Codex hooks.
 
 A hook must never stop an agent. Errors are printed on standard error, and the agent
-goes on. No event takes longer than the agent allows. No error exits with 2, because
-agents read 2 as an order to block: `cli.main` changes the exit code 2.
+goes on. No hook takes longer than the agent allows. No error exits with 2, because
+agents read the exit code 2 as an order to block. `cli.main` replaces the exit code 2.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _answer(event: HookEvent, given: str | None) -> Answer | None:
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
-    """Return the result of `work`.
+    """Run `work` with a time limit, and return its result.
 
     Raise StoreError if `work` takes too long: a disk or a store that does not answer
     must not delay the agent.
@@ -70,13 +70,17 @@ def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | No
     from swarm.system.background import BackgroundCall
 
     limit = _TIMEOUTS[event.name]
-    call = BackgroundCall(work, event.name).start()
+    call = BackgroundCall(work, event.name)
+    try:
+        call.start()
+    except StoreError:  # an answer without a limit is better than none
+        return work()
     # The agent counts from the start of this process, which on a busy machine is long
     # ago.
     if not call.wait(max(limit / 2, limit - process.age())):
         raise StoreError(
-            f"{event.name} took longer than {limit:g} seconds, so the agent goes on without "
-            f"it. "
+            f"{event.name} took longer than {limit:g} seconds, so the agent goes on without an "
+            "answer of swarm. "
             f"See: swarm doctor"
         )
     return call.result()
@@ -98,21 +102,26 @@ COMMAND = Command(
     "Answer an event of Claude Code or Codex, a JSON object on standard input.",
     'echo \'{"hook_event_name": "SessionStart"}\' | swarm hook',
     options=(
-        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+        Option(
+            "--worker",
+            "W",
+            "the worker; default: SWARM_WORKER, else the agent that runs this command",
+        ),
     ),
     details=(
-        "Users need not call it: swarm setup writes it into the settings of the agent.",
+        "Users need not call this command: swarm setup writes it into the settings of the agent.",
         {
-            "SessionStart": "tell the agent its name and task, who else works, and what waits",
+            "SessionStart": "tell the agent its name and task, the other workers, and tasks "
+            "that wait for a user",
             "PreToolUse": "refuse to edit a file that another worker has reserved (swarm reserve)",
             "PostToolUse": "renew claims, at most every ten seconds, and report a lost task",
             "Stop": "remind the agent once of a task that is still open",
-            "SessionEnd": "release what the agent has claimed",
+            "SessionEnd": "release the claims of the agent",
         },
         (
-            "Other events have no effect. Errors are printed on standard error and never stop the "
-            "agent."
+            "All other events of the agent have no effect. Errors are printed on standard error "
+            "and never stop the agent."
         ),
     ),
-    notes=("Wrong usage exits with 1 here, not with 2: agents read 2 as an order to block.",),
+    notes=("Wrong usage exits with 1, not with 2, because agents read 2 as an order to block.",),
 )

@@ -10,7 +10,7 @@ from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.stores.default import default_store
 from swarm.terminal import output
-from swarm.terminal.text import quoted, shown
+from swarm.terminal.text import foreign_name, quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -176,12 +176,14 @@ def break_lock(call: Call) -> int:
                 token=lock.token if lock else None,
             )
         except StoreError as error:
-            trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
+            trouble = (
+                f"the lock of {task} is broken, but the status log could not be written: {error}"
+            )
     finally:
         table.store.close()
     if not call.answer({"broken": True, "task_id": task, "lock": _fields(lock)}):
-        holder = shown(lock.worker) if lock else "an unknown worker"
-        output.out(f"Lock broken: {task} (was held by {holder})\n")
+        holder = foreign_name(lock.worker) if lock else "an unknown worker"
+        output.out(f"Lock broken: {foreign_name(task)} (was held by {holder})\n")
     return _exit_code(trouble)
 
 
@@ -207,7 +209,7 @@ def why(call: Call) -> int:
 
 
 def next_step(task: str, waited: float) -> str:
-    """Return what to do about a lock that a command could not acquire.
+    """Return advice for the user about a lock that a command could not acquire.
 
     `waited` is the number of seconds for which the command has waited.
     """
@@ -229,7 +231,9 @@ def _token(call: Call) -> int | None:
 
 
 def _exit_code(trouble: str) -> int:
-    """Print an error that did not stop the command, and return its exit code."""
+    """Print an error that did not stop the command, and return the exit code of the
+    error.
+    """
     if trouble:
         output.error(trouble)
     return StoreError.exit_code if trouble else 0
@@ -293,21 +297,21 @@ _TOKEN = Option("--token", "N", "only if the lock still has token N")
 COMMANDS = {
     "acquire": Command(
         acquire,
-        "Acquire the lock of a task, by default until it is released. Exit 1: it is held.",
+        "Acquire the lock of a task, by default without an end. Exit 1: a worker holds the lock.",
         "swarm lock acquire task-001 worker-0 300",
         positional=("TASK", "WORKER"),
         optional=("TTL_SECONDS",),
         options=(Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),),
         details=(
             (
-                "With TTL_SECONDS, the lock expires unless a heartbeat comes in that time. By "
+                "With TTL_SECONDS, the lock expires after this time without a heartbeat. By "
                 "default there is no TTL: the lock never expires."
             ),
         ),
     ),
     "release": Command(
         release,
-        "Release a lock. Only the worker that holds it can release it.",
+        "Release a lock. Only the holder of a lock can release it.",
         "swarm lock release task-001 worker-0",
         positional=("TASK", "WORKER"),
         options=(_TOKEN,),
@@ -321,7 +325,7 @@ COMMANDS = {
     ),
     "check": Command(
         check,
-        "Show whether a task is locked, by which worker and until when. Exit 0 in each case.",
+        "Show whether a task is locked, by which worker and until when. Exit 0 even if it is free.",
         "swarm lock check task-001",
         positional=("TASK",),
     ),
@@ -334,7 +338,7 @@ COMMANDS = {
     ),
     "break": Command(
         break_lock,
-        "Free a task by force, and log who did it.",
+        "Free a task by force, and log which user did it.",
         "swarm lock break task-001 --yes",
         positional=("TASK",),
         options=(
@@ -344,14 +348,15 @@ COMMANDS = {
         ),
         details=(
             (
-                "It is safe when the holder has ended or has stopped its work on the task. "
-                "Otherwise two workers may work on it. See first: swarm lock why TASK"
+                "Breaking a lock is safe when the holder has ended or has stopped its work on "
+                "the task. If the holder is still at work, two workers may do the task. See "
+                "first: swarm lock why TASK"
             ),
         ),
     ),
     "why": Command(
         why,
-        "Explain who holds a task, since when, and what would free it.",
+        "Explain which worker holds a task, since when, and what would free the task.",
         "swarm lock why task-001",
         positional=("TASK",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput
 from swarm.inputs import MAX_RECORD_BYTES, check_name, whole
-from swarm.status.log import LOG, STATES, StatusLog
+from swarm.status.log import LOG, MAX_TAIL, STATES, StatusLog
 from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -28,7 +28,14 @@ def append(call: Call) -> int:
 def tail(call: Call) -> int:
     count = whole(call.get(0, "10"), "N", 0, _MAX_TAIL)
     log = _log()
-    output.out(b"".join(line + b"\n" for line in log.tail(count)))
+    lines = log.tail(count)
+    for line in lines:
+        output.record(line + b"\n")
+    if log.cut:
+        output.err(
+            f"Warning: only the last {len(lines)} records were printed: they have "
+            f"{MAX_TAIL >> 20} MiB\n"
+        )
     _warn_of_damage(log)
     return 0
 
@@ -36,7 +43,7 @@ def tail(call: Call) -> int:
 def query(call: Call) -> int:
     log = _log()
     for line, _ in log.query(check_name(call.get(0), "TASK")):
-        output.out(line + b"\n")
+        output.record(line + b"\n")
     _warn_of_damage(log)
     return 0
 
@@ -51,7 +58,7 @@ def follow(call: Call) -> int:
     for line, _, cursor in _log().follow(
         call.options.get("--since"), task, state, away=output.warn_every_minute()
     ):
-        output.out((f"{cursor} ".encode() if "--cursor" in call.options else b"") + line + b"\n")
+        output.record((f"{cursor} ".encode() if "--cursor" in call.options else b"") + line + b"\n")
     return 0
 
 
@@ -100,7 +107,7 @@ def _warn_of_damage(log: StatusLog) -> None:
 COMMANDS = {
     "append": Command(
         append,
-        f"Append a record and print it. TYPE is one of {' '.join(STATES)}.",
+        f"Append a record, and print the record. TYPE is one of {' '.join(STATES)}.",
         "swarm log append WAIT worker-1 task-002 'needs a person'",
         positional=("TYPE", "WORKER", "TASK"),
         optional=("REASON",),
@@ -109,7 +116,7 @@ COMMANDS = {
     ),
     "tail": Command(
         tail,
-        "Print the last N records as they are, one a line. N is 10 by default.",
+        "Print the last N records unchanged, one record a line. N is 10 by default.",
         "swarm log tail 10",
         optional=("N",),
     ),
@@ -121,23 +128,28 @@ COMMANDS = {
     ),
     "follow": Command(
         follow,
-        "Print new records as they are written. Ctrl-C ends it.",
+        "Print new records as they are written. Ctrl-C ends the command.",
         "swarm log follow --type WAIT",
         options=(
-            Option("--since", "CURSOR", "begin after this cursor instead of now"),
+            Option(
+                "--since", "CURSOR", "begin after this cursor; default: with the next new record"
+            ),
             Option("--task", "TASK", "only records of this task"),
             Option("--type", "TYPE", "only records of this type"),
-            Option("--cursor", text="print before each record the cursor to continue from"),
+            Option(
+                "--cursor",
+                text=("print the cursor after each record before the record, for --since"),
+            ),
         ),
     ),
     "validate": Command(
         validate,
-        "Check every record and every lock file. Exit 1 if one is invalid.",
+        "Check every record and every lock file. Exit 1: a record or a lock file is invalid.",
         "swarm log validate",
     ),
     "rotate": Command(
         rotate,
-        "Start a new log file. Readers still see the records of the old one.",
+        "Start a new log file. Readers still see the records of the old file.",
         "swarm log rotate",
     ),
 }

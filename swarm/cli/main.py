@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import sys
 
-from swarm import __version__
+from swarm import __version__, settings
 from swarm.cli.arguments import print_json
-from swarm.errors import BadInput, SwarmError
+from swarm.errors import BadInput, StoreError, SwarmError
 from swarm.terminal import output
 
 TYPE_CHECKING = False
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "Work": {
         "run": "run a command while holding a task's lock",
-        "task": "add tasks to the queue, claim them, finish them",
+        "task": "add, claim and finish tasks of the queue",
         "worker": "run a worker that gives queued tasks to an agent",
-        "status": "show problems and who works on what",
+        "status": "show problems, and which worker has which task",
         "web": "show the swarm as a live page in the browser",
-        "wait": "wait until a task is done, or its lock is free",
-        "demo": "watch three workers share a queue while one is killed",
+        "wait": "wait until a task is done, or until its lock is free",
+        "demo": "see three workers share a queue while one worker is killed",
     },
     "Building blocks": {
         "lock": "acquire, renew and release task locks",
@@ -42,14 +42,14 @@ _COMMANDS = {
         "agents": "list master and workers with their state",
         "send": "type text into the tmux pane of an agent",
         "capture": "print what the tmux pane of an agent shows",
-        "restart": "restart an agent that has ended, in its pane",
+        "restart": "restart an ended agent in its pane",
         "down": "end master and workers, and close their panes",
     },
     "Claude Code, Codex and others": {
         "setup": "tell Claude Code or Codex about swarm",
         "prime": "print an agent's task, the other workers, and the commands to use",
         "mcp": "offer swarm's tools to an agent over MCP",
-        "hook": "called by Claude Code and Codex at their events, not by users",
+        "hook": "answer an event of Claude Code or Codex; not for users",
     },
     "Maintenance": {
         "doctor": "check Python, state directory, store and leftovers",
@@ -64,24 +64,27 @@ _ELSEWHERE = {
     "swarm lock wait": "swarm wait TASK --for free",
     "swarm task wait": "swarm wait TASK",
 }
+# They keep programs away that remove old files; so do `run` and `worker`, once there is a
+# state directory.
+_RUN_LONG = ("swarm web", "swarm mcp", "swarm wait", "swarm log follow")
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version", "version")
 _EXAMPLES = (
     "swarm task add login --prompt 'Fix the login bug'",
-    "swarm worker --id 1 --exec 'claude -p {prompt}'",
+    "swarm worker --id 1 --exec 'claude -p'",
     "swarm run nightly-build -- make all",
     "swarm status --watch",
     "swarm help task add",
 )
 _NOTES = """\
-State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default in /tmp/ai_swarm. It lives on a
-server if $SWARM_STORE or --store names one, such as redis://host/0."""
+The state is in the directory $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm.
+If $SWARM_STORE or --store names a server, such as redis://host/0, the state is on the server."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one command and return its exit code.
 
-    Print an error that the command does not handle.
+    If the command raises an error, print the error.
     """
     store, rest = _split_store(argv)
     code = _run_guarded(store, rest)
@@ -91,8 +94,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _split_store(argv: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return the value of a --store that stands before the command, and the rest of the
-    words. The value is None without such an option, and "" if the option has no value.
+    """Return the value of an option --store before the command, and the remaining
+    words. The value is None if there is no option --store, and "" if the option has no
+    value.
     """
     name, equals, url = argv[0].partition("=") if argv else ("", "", "")
     if name != "--store":
@@ -106,7 +110,7 @@ def _run_guarded(store: str | None, argv: Sequence[str]) -> int:
             _choose_store(store)
         return _run(argv)
     except SwarmError as error:
-        return _report(str(error), error.exit_code, argv)
+        return _report(f"{error}{_withheld(error)}", error.exit_code, argv)
     except KeyboardInterrupt:
         output.err("\n")
         return 130
@@ -126,6 +130,16 @@ def _run_guarded(store: str | None, argv: Sequence[str]) -> int:
             3,
             argv,
         )
+
+
+def _withheld(error: SwarmError) -> str:
+    """Return a hint if an agent cannot use the store because it has no password."""
+    if not isinstance(error, StoreError) or not settings.store_is_withheld():
+        return ""
+    return (
+        " This process was started without the store's password. To give it to agents, start "
+        "their worker with --store-for-agent."
+    )
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -186,11 +200,17 @@ def _run_command(title: str, command: Command, args: Sequence[str]) -> int:
     call = command.parse(title, args)
     if "--store" in call.options:
         _choose_store(call.options["--store"])
-    return int(command.run(call))
+    if title not in _RUN_LONG and "--watch" not in call.options:
+        return int(command.run(call))
+    from swarm.stores import cleaners
+
+    with cleaners.keep_away():
+        return int(command.run(call))
 
 
 def _choose_store(url: str) -> None:
-    """Use this store in this process and in the processes that it starts.
+    """Use the store of --store in this process and in all processes that this process
+    starts.
 
     Raise BadInput if the address is invalid.
     """

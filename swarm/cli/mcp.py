@@ -32,7 +32,8 @@ def run(call: Call) -> int:
             "swarm "
             "mcp --help\n"
         )
-    serve(AgentSession(default_store(), worker, ttl, assigned_task=settings.assigned_task()))
+    session = AgentSession(default_store(), worker, ttl, assigned_task=settings.assigned_task())
+    serve(session, lambda: os._exit(0))
     return 0
 
 
@@ -41,22 +42,28 @@ COMMAND = Command(
     "Serve tools to an agent over standard input and output (Model Context Protocol).",
     "claude mcp add swarm -- swarm mcp",
     options=(
-        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+        Option(
+            "--worker",
+            "W",
+            "the worker; default: SWARM_WORKER, else the agent that runs this command",
+        ),
         Option(
             "--ttl",
             "S",
             (
-                "lease of what the agent claims, renewed by itself; default: AI_SWARM_LOCK_TTL, "
-                "else "
-                "300"
+                "lease of the agent's claims, which the server renews; default: "
+                "AI_SWARM_LOCK_TTL, else 300"
             ),
         ),
     ),
     details=(
         (
-            "With the tools, the agent claims and ends tasks, locks, waits, reports, and reads the "
-            "board. The agent's settings start the server: see docs/reference/mcp.md."
+            "With the tools, the agent claims and ends tasks, locks names, waits, reports, and "
+            "reads the board. The agent's settings start the server: see docs/reference/mcp.md."
         ),
-        "Claims of the agent are renewed while its session lives, and released when it ends.",
+        (
+            "The server renews the claims of the agent during its session, and releases them "
+            "at the end."
+        ),
     ),
 )

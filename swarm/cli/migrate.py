@@ -21,7 +21,7 @@ _PROGRESS_EVERY = 1000  # lines
 def move(call: Call) -> int:
     old, new = (_opened(call.get(index), name) for index, name in ((0, "FROM"), (1, "TO")))
     if _name(old) == _name(new):
-        raise BadInput(f"FROM and TO are the same store, {_name(old)}. Name another one.")
+        raise BadInput(f"FROM and TO are the same store, {_name(old)}. Name another store.")
     try:
         moved = migrate(old, new, _show_progress)
     finally:
@@ -54,7 +54,7 @@ def _opened(text: str, what: str) -> Store:
 
 
 def _name(store: Store) -> str:
-    """Return the store's address without a password, or its directory."""
+    """Return a store's address without its password, or the store's directory."""
     address = getattr(store, "address", None)
     return address.shown if address else os.path.realpath(getattr(store, "root", ""))
 
@@ -72,18 +72,16 @@ COMMAND = Command(
     details=(
         (
             "FROM and TO are directories, or addresses of servers. env:VARIABLE stands for an "
-            "address "
-            "in an environment variable: use it for one with a password."
+            "address in an environment variable, for an address with a password."
         ),
         (
-            "FROM is only read. The command refuses to start while a lock is held, and no worker "
-            "may "
-            "run meanwhile. It also refuses a TO that has a log or queue of its own. If it was "
-            "interrupted, repeat it: it continues where it was."
+            "FROM is only read. The command refuses to start while a lock is held. No worker "
+            "may run during the copy. The command also refuses a TO that has a log or queue of "
+            "its own. Repeat an interrupted command: it continues where it stopped."
         ),
         (
-            "Tokens continue, so that late workers are refused on the new store as well. Cursors "
-            "(--since) start again, and results stay where they are."
+            "Tokens continue to grow, so that the new store refuses late workers too. Cursors "
+            "(--since) start again. The files in results/ are not copied."
         ),
     ),
 )

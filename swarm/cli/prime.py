@@ -20,16 +20,19 @@ def prime(call: Call) -> int:
 
 COMMAND = Command(
     prime,
-    "Print what an agent needs to know now. It changes nothing.",
+    "Print the brief of an agent. The command changes nothing.",
     "swarm prime",
     options=(
-        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+        Option(
+            "--worker",
+            "W",
+            "the worker; default: SWARM_WORKER, else the agent that runs this command",
+        ),
     ),
     details=(
         (
-            "It prints the agent's worker name and task, who else works, what waits for a user, "
-            "which "
-            "files others have reserved, and the commands to go on with."
+            "The brief has the agent's worker name and task, the other workers, tasks that wait "
+            "for a user, files that other workers have reserved, and the next commands."
         ),
     ),
 )

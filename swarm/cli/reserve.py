@@ -10,18 +10,18 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, LockHeld
 from swarm.inputs import check_name
 from swarm.locks.path_pattern import checked_pattern, names_of, project_root
-from swarm.locks.reservations import Reservation, Reservations
+from swarm.locks.reservations import Reservation, Reservations, refusal
 from swarm.queue.queue import TaskQueue
 from swarm.stores.default import default_store
 from swarm.system import process
 from swarm.terminal import output
-from swarm.terminal.text import shown
+from swarm.terminal.text import foreign_name, shown
 
 
 def reserve(call: Call) -> int:
     asked = [option for option in ("--list", "--check", "--release") if option in call.options]
     if len(asked) > 1:
-        raise BadInput(f"{asked[0]} and {asked[1]} exclude each other. Give one of them.")
+        raise BadInput(f"{asked[0]} and {asked[1]} exclude each other. Give only one option.")
     if asked in (["--list"], ["--check"]) and call.positional:
         advice = f"Leave {call.get(0)[:40]!r} out, or leave {asked[0]} out to reserve it."
         raise BadInput(f"{asked[0]} takes no patterns. {advice}")
@@ -44,7 +44,9 @@ def reserve(call: Call) -> int:
 
 
 def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int:
-    """Reserve all patterns, or none if another worker has reserved one of them."""
+    """Reserve all patterns. If another worker has reserved one of the patterns, reserve
+    no pattern.
+    """
     worker = identity.whoami(call.options.get("--worker"))
     task, token = _task(call, worker)
     ttl = call.ttl() or settings.lock_ttl()
@@ -113,9 +115,14 @@ def _list(call: Call, reservations: Reservations) -> int:
     found = reservations.all()
     if not call.answer({"reservations": [each.fields() for each in found]}):
         for each in found:
-            until = f"for {each.task_id}" if each.task_id else f"until {each.expires_at}"
+            until = (
+                f"for {foreign_name(each.task_id)}"
+                if each.task_id
+                else f"until {foreign_name(each.expires_at)}"
+            )
             output.out(
-                f"{shown(each.pattern)}: {shown(each.worker)} since {each.since}, {shown(until)}\n"
+                f"{foreign_name(each.pattern)}: {foreign_name(each.worker)} since "
+                f"{foreign_name(each.since)}, {until}\n"
             )
         if not found:
             output.out("No reservations\n")
@@ -127,24 +134,21 @@ def _check(call: Call, reservations: Reservations) -> int:
     if not path:
         raise BadInput("--check needs the path of a file.")
     worker = identity.whoami(call.options.get("--worker"))
-    for name in names_of(path, project_root(here), here):
-        held = reservations.held_by_others(name, worker)
-        if held is not None:
-            about = f", who works on {held.task_id}" if held.task_id else ""
-            text = (
-                f"{path} is reserved (as {held.pattern}) by {held.worker}{about}. Do not change it."
-            )
-            call.answer(
-                {
-                    "free": False,
-                    "must_stop": True,
-                    "path": path,
-                    "reservation": held.fields(),
-                    "reason": text,
-                }
-            )
-            output.error(text)
-            return 1
+    held = reservations.held_by_others(names_of(path, project_root(here), here), worker)
+    if held is not None:
+        why = refusal(path, held.pattern, held.worker, held.task_id)
+        text = f"{why}. Do not change it."
+        call.answer(
+            {
+                "free": False,
+                "must_stop": True,
+                "path": path,
+                "reservation": held.fields(),
+                "reason": text,
+            }
+        )
+        output.error(text)
+        return 1
     if not call.answer({"free": True, "must_stop": False, "path": path, "reservation": None}):
         output.out(f"{shown(worker)} may change {shown(path)}\n")
     return 0
@@ -165,7 +169,9 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
     mine = [each for each in TaskQueue().tasks("running") if each.worker == worker]
     if len(mine) > 1:
         names = ", ".join(each.id for each in mine)
-        raise BadInput(f"{worker} has {len(mine)} tasks: {names}. Name one of them with --task.")
+        raise BadInput(
+            f"{worker} has {len(mine)} tasks: {names}. Name one of these tasks with --task."
+        )
     return (mine[0].id, mine[0].token) if mine else ("", None)
 
 
@@ -175,30 +181,34 @@ COMMAND = Command(
     "swarm reserve 'src/api/**' --worker worker-1",
     repeated="PATTERN",
     options=(
-        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+        Option(
+            "--worker",
+            "W",
+            "the worker; default: SWARM_WORKER, else the agent that runs this command",
+        ),
         Option(
             "--task",
             "TASK",
-            "until the worker ends this task; default: the task it has, if it has one",
+            "reserve until the worker ends this task; default: the only task of the worker",
         ),
         Option(
             "--ttl",
             "S",
             "without a task: for S seconds (AI_SWARM_LOCK_TTL, else 300), or until the agent ends",
         ),
-        Option("--release", text="release these patterns, or all that the worker has reserved"),
+        Option("--release", text="release the given patterns, or all patterns of the worker"),
         Option("--list", text="list all reservations"),
         Option(
             "--check",
             "PATH",
-            "exit 0 if the worker may change this file, 1 if another has reserved it",
+            "exit 0 if the worker may change this file, 1 if another worker has reserved the file",
         ),
     ),
     details=(
         (
-            "Either all patterns are reserved or none. Exit 1: another worker has reserved one "
-            "of the "
-            "files. swarm hook stops agents from editing files that another worker has reserved."
+            "If one pattern cannot be reserved, no pattern is reserved. Exit 1: another worker "
+            "has reserved one of the files. swarm hook stops agents from editing files that "
+            "another worker has reserved."
         ),
     ),
     notes=(
@@ -207,8 +217,8 @@ COMMAND = Command(
             "character. A directory stands for all files in it. Put patterns in quotes."
         ),
         (
-            "Patterns are paths from the root of the project, where .git is. So they mean the same "
-            "files in every checkout."
+            "A pattern is a path from the root of the project, where .git is. So a pattern "
+            "means the same files in every checkout."
         ),
     ),
 )

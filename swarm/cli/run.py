@@ -2,9 +2,9 @@
 
 The lock is bound to this process and to the process group of the command. If this
 process is killed, the task is free as soon as the group is empty; on Linux the command
-dies with this process. Processes that the command left in its group are ended before
-the lock is released. A process with a group or session of its own, such as a daemon, is
-not touched.
+dies with this process. swarm ends the processes that the command left in its process
+group, then releases the lock. swarm does not end a process with a group or session of
+its own, such as a daemon.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.status import events
 from swarm.status.log import StatusLog
+from swarm.stores import cleaners
 from swarm.stores.default import default_store
 from swarm.system import job_control
 from swarm.system.child import GatedProcess
@@ -51,6 +52,7 @@ def run(call: Call) -> int:
     try:
         job_control.exit_on_signals()
         work = _Work(table, child, task, worker, ttl, wait)
+        work.store_for_agent = "--store-for-agent" in call.options
         code = work.run(call.command_line, grace)
     except LockHeld as held:
         StatusLog(table.store).append("SKIP", worker, task, str(held), events.held_by(held.holder))
@@ -67,13 +69,14 @@ def run(call: Call) -> int:
 class _Work:
     """A command that runs with a lease.
 
-    Its start and its end are written to the status log.
+    The start and the end of the command are written to the status log.
     """
 
     def __init__(
         self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float
     ) -> None:
         self.foreground = Foreground(child)
+        self.store_for_agent = False
         self._child = child
         self._log = StatusLog(table.store)
         self._lease = Lease(
@@ -84,12 +87,12 @@ class _Work:
     def run(self, command: Sequence[str], grace: float) -> int:
         """Run the command and return its exit code.
 
-        Raise LockHeld, LockLost or CannotRun. Raise StoreError unless the command
-        itself failed.
+        Raise LockHeld, LockLost or CannotRun. If the store fails, raise StoreError,
+        unless the command itself failed.
         """
         code: int | None = None
         try:
-            with self._lease:
+            with self._lease, cleaners.keep_away():
                 job_control.hold_signals()
                 self._record("START")
                 code = self._run(command, grace)
@@ -104,15 +107,23 @@ class _Work:
         return code or 0
 
     def _run(self, command: Sequence[str], grace: float) -> int | None:
-        """Return the command's exit code, None if it was stopped because the lease was
-        lost.
+        """Return the command's exit code. Return None if the command was stopped
+        because the lease was lost.
         """
         try:
             environment = task_environment(
-                self._lease.task_id, self._lease.worker, self._lease.token
+                self._lease.task_id,
+                self._lease.worker,
+                self._lease.token,
+                store_for_agent=self.store_for_agent,
             )
             code = self.foreground.run(
-                command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most
+                command,
+                environment,
+                must_stop=self._is_lost,
+                is_late=lambda: self._lease.seconds_left <= 0,
+                grace=grace,
+                at_most=self._at_most,
             )
         except CannotRun as error:
             self._record("ERROR", str(error), exit_code=error.exit_code)
@@ -120,9 +131,9 @@ class _Work:
         if not self._child.is_over():
             self._lease.detach()
             output.error(
-                f"some processes of group {self._child.pid} cannot be ended, such as those of "
-                f"another user. "
-                "The task stays locked until they have ended or the lease is over."
+                f"some processes of group {self._child.pid} cannot be ended, for example "
+                "because they belong to another user. "
+                "The task stays locked until these processes have ended or the lease is over."
             )
         return code
 
@@ -155,9 +166,9 @@ class _Work:
         return False
 
     def _at_most(self) -> float:
-        """Return how many seconds the command may take to end.
+        """Return how many seconds the command may take to end after the lease was lost.
 
-        Then other workers may take over.
+        After these seconds other workers may take the task over.
         """
         return math.inf if self._lost is None else self._lease.seconds_to_stop
 
@@ -193,33 +204,34 @@ COMMAND = Command(
         Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),
         Option("--held-exit", "N", "exit code if another worker holds the task; default 1"),
         Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),
+        Option(
+            "--store-for-agent",
+            text="give the command the password of a server store; default: only the address",
+        ),
     ),
     command_line="required",
     details=(
         (
-            "The lock is released however the command ends. START, then DONE or ERROR, are "
-            "written to "
-            "the status log. If another worker holds the task, the command is not run and SKIP "
-            "is logged."
+            "The lock is released however the command ends. swarm writes START to the status "
+            "log, then DONE or ERROR. If another worker holds the task, the command is not run "
+            "and SKIP is logged."
         ),
     ),
     notes=(
         (
-            "The command finds SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR in its "
-            "environment. Signals are passed on to it."
+            "The command finds SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR in "
+            "its environment. swarm passes signals on to the command."
         ),
         (
             "If the lease is lost, the command and its process group are ended: SIGTERM, then "
-            "SIGKILL "
-            "after --grace. If the lease could not be renewed, they are ended before it is over, "
-            "even where --grace is longer."
+            "SIGKILL after --grace. If the store cannot be reached, the command is ended before "
+            "the lease is over, even if --grace is longer than the time that is left."
         ),
         (
-            "When the command has ended, processes that it left in its group are ended too. A "
-            "daemon "
-            "in a session of its own is not. If swarm run itself is killed, the command dies "
-            "with it "
-            "(on Linux), and the task is free once its process group is empty."
+            "When the command has ended, swarm also ends the processes that the command left in "
+            "its process group. A daemon in a session of its own goes on. If swarm run itself "
+            "is killed, the command dies with it (on Linux), and the task is free once its "
+            "process group is empty."
         ),
     ),
     exit_codes="that of the command, 128 + N if signal N ended it, 126 or 127 if it cannot be run",

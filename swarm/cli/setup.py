@@ -12,6 +12,7 @@ from swarm.agents.setup.plan import AGENTS, AgentFiles, agent_files, changes, re
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.path_pattern import project_root
+from swarm.stores.file.state_dir import refuse_root
 from swarm.system.own_command import own_command
 from swarm.terminal import output, prompt
 from swarm.terminal.text import shown
@@ -31,10 +32,10 @@ _NEXT = {
 def setup(call: Call) -> int:
     agent = call.get(0)
     if agent not in AGENTS:
-        raise BadInput(f"swarm cannot set up {agent[:40]!r}. It can set up: {' '.join(AGENTS)}.")
+        raise BadInput(f"swarm cannot set up {agent[:40]!r}. swarm can set up: {' '.join(AGENTS)}.")
     removing = "--remove" in call.options
     if removing and "--skill" in call.options:
-        raise BadInput("--remove removes everything, also the skill. Leave --skill away.")
+        raise BadInput("--remove removes everything, also the skill. Leave out --skill.")
     where = _agent_files(agent, call)
     if removing:
         made = removals(agent, where)
@@ -48,6 +49,7 @@ def setup(call: Call) -> int:
             output.out(_painted(_diff(change)))
     wanted = bool(made) and "--dry-run" not in call.options
     if wanted:
+        refuse_root(where.root, "the directory")
         _confirm(made, call)
         file_changes.make(made, where.root)
     files = [
@@ -68,7 +70,7 @@ def setup(call: Call) -> int:
 def _agent_files(agent: str, call: Call) -> AgentFiles:
     if "--user" in call.options:
         if "--project" in call.options:
-            raise BadInput("--user and --project exclude each other. Give one of them.")
+            raise BadInput("--user and --project exclude each other. Give only one option.")
         return agent_files(agent, config=settings.agent_config_dir(agent))
     chosen = call.options.get("--project")
     if chosen is not None and not os.path.isdir(chosen):
@@ -90,9 +92,8 @@ def _project() -> str:
     directory = _here()
     if not directory:
         raise BadInput(
-            "the working directory has been removed. Change to another one, or name the "
-            "project "
-            "with --project."
+            "the working directory has been removed. Change to another directory, or name the "
+            "project with --project."
         )
     return project_root(directory)
 
@@ -142,9 +143,9 @@ def _diff(change: Change) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path as a user would type it here.
+    """Return a path as a user would type it in the working directory.
 
-    For a link, add the file that it leads to.
+    For a symbolic link, add the file that the link leads to.
     """
     if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
         return _line(f"{path} -> {os.path.realpath(path)}")
@@ -199,8 +200,8 @@ COMMAND = Command(
     ),
     details=(
         (
-            "It shows every change and asks before it makes them. It leaves alone what it did not "
-            "write."
+            "swarm shows every change and asks before it changes a file. It does not change "
+            "entries that it did not write."
         ),
     ),
 )

@@ -90,7 +90,7 @@ def run(call: Call) -> int:
 def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:
     """Return a command that prints its answer.
 
-    Input that breaks a rule has an answer too.
+    For input that breaks a rule, the command prints a `failure`.
     """
 
     def run(call: Call) -> int:
@@ -115,7 +115,7 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
 
 
 def _refusal(mode: str, error: BadInput) -> Answer:
-    """Return the answer to invalid input, with the option that is missing."""
+    """Return the answer to invalid input. The answer names a missing option."""
     name, required, _ = str(error).partition(" required for ")
     advice = f"give it with --{name.replace('_', '-')}" if required else ""
     return failure(mode, str(error), advice)
@@ -157,14 +157,14 @@ def _mutex(call: Call) -> SprintMutex:
 
 
 def _ask(question: str) -> bool:
-    """Ask the user at the terminal. Without a terminal the answer is no, at once."""
+    """Ask the user at the terminal. Without a terminal, answer no at once."""
     return prompt.is_possible() and prompt.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
 
 
 def _shell() -> int:
     """Return the calling process.
 
-    The lock is bound to this process unless --pid names another.
+    The lock is bound to the calling process, unless --pid names another process.
     """
     parent = os.getppid()
     if parent == 0:
@@ -213,7 +213,9 @@ _SPRINT = (
     Option("--epic-spec", "E", "the epic that the sprint works on", required=True),
     Option(
         "--force",
-        text="overwrite a zombie lock, and after a confirmation also that of a running sprint",
+        text=(
+            "overwrite a zombie lock, and after a confirmation even the lock of a running sprint"
+        ),
     ),
     Option("--yes", text="answer every question with yes"),
     *_PROJECT,
@@ -225,37 +227,39 @@ COMMANDS = {
         "swarm sprint acquire --session-id sprint-001 --epic-spec epic5 --pid $$",
         options=(
             *_SPRINT,
-            Option("--pid", "P", "bind the lock to this process; default: the calling one"),
+            Option("--pid", "P", "bind the lock to this process; default: the calling process"),
         ),
         details=(
             (
                 "When the process of a lock has ended, the lock is a zombie. A zombie lock is "
-                "overwritten with --force, or after a confirmation; without either, exit 1."
+                "overwritten with --force or after a confirmation; otherwise exit 1."
             ),
         ),
     ),
     "release": Command(
         _answering("release", release),
-        "Release the sprint lock. Warn if it belongs to another session than S.",
+        "Release the sprint lock. Warn if the lock belongs to another session than S.",
         "swarm sprint release --session-id sprint-001",
         options=(Option("--session-id", "S", "the session that should have the lock"), *_PROJECT),
     ),
     "check": Command(
         _answering("check", check),
-        "Show whether a sprint is running. Exit 0: none is. It changes and asks nothing.",
+        "Show whether a sprint is running. Exit 0: no sprint is running. The command changes "
+        "and asks nothing.",
         "swarm sprint check",
         options=_PROJECT,
     ),
     "run": Command(
         run,
-        "Run a command as the sprint: with the lock, which is released however it ends.",
+        "Run a command with the sprint lock. The lock is released however the command ends.",
         "swarm sprint run --session-id sprint-001 --epic-spec epic5 -- make all",
         options=_SPRINT,
         command_line="required",
         details=(
             (
-                "If the lock cannot be acquired, the command is not run, and the exit code is that "
-                "of swarm sprint acquire. Only then does --json print an answer."
+                "If the lock cannot be acquired, the command is not run, and exit code and "
+                "--json are as for swarm sprint acquire. If the command is run, --json prints "
+                "nothing."
             ),
         ),
         exit_codes="that of the command",

@@ -73,7 +73,7 @@ def _watch_live(viewer: Viewer, first: Board) -> None:
 
 
 def _watch_changes(call: Call, viewer: Viewer) -> None:
-    """Print the board after each change, for a file or a program."""
+    """Print the board after each change, when standard output is not a terminal."""
     last: object = None
     away = output.warn_every_minute()
     while True:
@@ -101,7 +101,7 @@ def _print(call: Call, board: Board) -> None:
 def _size() -> tuple[int, int | None]:
     """Return the columns and lines of the terminal, less one line for the next prompt.
 
-    The lines are None where there is no terminal.
+    The number of lines is None without a terminal.
     """
     try:
         columns, lines = os.get_terminal_size(1)
@@ -114,7 +114,7 @@ def _size() -> tuple[int, int | None]:
 
 COMMAND = Command(
     status,
-    "Show problems and who works on what, on one screen.",
+    "Show on one screen the problems, and which worker has which task.",
     "swarm status --watch",
     options=(
         Option(
@@ -125,12 +125,16 @@ COMMAND = Command(
     ),
     details=(
         (
-            "Problems come first, each with the command that fixes it: tasks that wait for a user, "
-            "holders that are gone, failures, leases about to end, tasks that cannot start. Then "
-            "follow the workers with their tasks, then the queue by state."
+            "Problems come first, each with the command that fixes it: tasks that wait for a "
+            "user, holders that are gone, failures, leases about to end, tasks that cannot "
+            "start. Below the problems are the workers with their tasks, then the queue by "
+            "state."
         ),
     ),
     notes=(
-        "The exit code is 0 also with problems. docs/reference/view.md has the keys of --json.",
+        (
+            "The exit code is 0 even if there are problems. docs/reference/view.md has the keys of "
+            "--json."
+        ),
     ),
 )

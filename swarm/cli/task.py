@@ -6,16 +6,16 @@ from contextlib import contextmanager
 
 from swarm import settings
 from swarm.agents.identity import whoami
+from swarm.cli import task_text
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
-from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
 from swarm.queue.events import STATES
-from swarm.queue.queue import Task, TaskQueue
+from swarm.queue.queue import TaskQueue
 from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.terminal import output
-from swarm.terminal.text import shorten, shown
+from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
     from swarm.queue.task import Kind, TaskField
 
-_COLOURS = {
-    "running": "bold",
-    "done": "green",
-    "failed": "red",
-    "cancelled": "dim",
-    "waiting": "dim",
-}
 _MAX_FILE = 1 << 30
-_MAX_REASON = 200  # characters of a reason in a list
 
 
 def add(call: Call) -> int:
@@ -48,7 +40,7 @@ def add(call: Call) -> int:
         _task(call), **given | {"prompt": prompt, "command": list(call.command_line)}
     )
     if not call.answer({"added": True, "task": task.fields()}):
-        output.out(f"Task added: {task.id}{_waits(task)}\n")
+        output.out(f"Task added: {task.id}{task_text.waits(task)}\n")
     return 0
 
 
@@ -63,12 +55,9 @@ def import_file(call: Call) -> int:
     )
     output.transient("")
     if not call.answer({"added": added, "known": known}):
-        was_there = (
-            f", {_count(len(known), 'task')} {'was' if len(known) == 1 else 'were'} there already"
-            if known
-            else ""
-        )
-        output.out(f"{_count(len(added), 'task')} added{was_there}\n")
+        were = "was" if len(known) == 1 else "were"
+        was_there = f", {task_text.count(len(known), 'task')} {were} there already" if known else ""
+        output.out(f"{task_text.count(len(added), 'task')} added{was_there}\n")
     return 0
 
 
@@ -81,8 +70,8 @@ def list_tasks(call: Call) -> int:
         rows = [{**task.fields(), "blocked_by": blocked.get(task.id)} for task in tasks]
         return call.answer({"tasks": rows, "counts": queue.counts()}) and 0
     for task in tasks:
-        mark = output.paint(f"{task.state:<9}", _COLOURS.get(task.state, "yellow"))
-        output.out(f"{mark}  {shown(task.id)}{_about(task, blocked.get(task.id, ''))}\n")
+        mark = task_text.mark(task)
+        output.out(f"{mark}  {shown(task.id)}{task_text.about(task, blocked.get(task.id, ''))}\n")
     if not tasks:
         output.out(f"No {state} tasks\n" if state else "No tasks\n")
     return 0
@@ -103,17 +92,19 @@ def show(call: Call) -> int:
         blocked = queue.blocked().get(task.id)
         fields = {"task": task.fields(), "blocked_by": blocked, "lock": lock, "history": history}
         return call.answer(fields) and 0
-    output.out(f"{shown(task.id)}: {task.state}{_about(task, queue.blocked().get(task.id, ''))}\n")
-    rows = _rows(task)
     output.out(
-        "".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows.items() if value)
+        f"{shown(task.id)}: {task.state}{task_text.about(task, queue.blocked().get(task.id, ''))}\n"
     )
+    rows = task_text.rows(task).items()
+    output.out("".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows if value))
     if task.spec.prompt:
         output.out(
             "\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines())
         )
     if history:
-        output.out("\nHistory:\n" + "".join(f"  {_history_line(record)}\n" for record in history))
+        output.out(
+            "\nHistory:\n" + "".join(f"  {task_text.history_line(record)}\n" for record in history)
+        )
     return 0
 
 
@@ -143,7 +134,9 @@ def claim(call: Call) -> int:
 
 def done(call: Call) -> int:
     with _explained_worker(call) as worker:
-        task = TaskQueue().done(_task(call), worker, _token(call), _text(call, 1))
+        task = TaskQueue().done(
+            _task(call), worker, _token(call), _text(call, 1), force=_FORCE.name in call.options
+        )
     if not call.answer({"done": True, "task": task.fields()}):
         output.out(f"Task done: {task.id}\n")
     return 0
@@ -154,14 +147,20 @@ def fail(call: Call) -> int:
     final = "--final" in call.options
     with _explained_worker(call) as worker:
         task = TaskQueue().fail(
-            _task(call), worker, _token(call), _text(call, 1), delay=delay, final=final
+            _task(call),
+            worker,
+            _token(call),
+            _text(call, 1),
+            delay=delay,
+            final=final,
+            force=_FORCE.name in call.options,
         )
     if not call.answer({"failed": True, "task": task.fields()}):
         left = task.spec.max_attempts - task.attempts
         more = (
             "failed"
             if task.state == "failed"
-            else f"{task.state} again, {_count(left, 'attempt')} left"
+            else f"{task.state} again, {task_text.count(left, 'attempt')} left"
         )
         output.out(f"Attempt failed: {task.id} is {more}\n")
     return 0
@@ -169,7 +168,9 @@ def fail(call: Call) -> int:
 
 def release(call: Call) -> int:
     with _explained_worker(call) as worker:
-        task = TaskQueue().release(_task(call), worker, _token(call), _text(call, 1))
+        task = TaskQueue().release(
+            _task(call), worker, _token(call), _text(call, 1), force=_FORCE.name in call.options
+        )
     if not call.answer({"released": True, "task": task.fields()}):
         output.out(f"Task released: {task.id}\n")
     return 0
@@ -178,7 +179,7 @@ def release(call: Call) -> int:
 def retry(call: Call) -> int:
     queue = TaskQueue()
     if "--failed" in call.options and call.positional:
-        raise BadInput("retry takes either a task or --failed. Give one of them.")
+        raise BadInput("retry takes either a task or --failed. Leave out the task or --failed.")
     if "--failed" in call.options:
         names = [task.id for task in queue.tasks("failed")]
     elif call.positional:
@@ -187,70 +188,24 @@ def retry(call: Call) -> int:
         raise BadInput("retry needs a task, or --failed for all failed tasks.")
     tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
     if not call.answer({"retried": [task.fields() for task in tasks]}):
-        output.out(
-            "".join(f"Task ready again: {shown(task.id)}\n" for task in tasks)
-            or "No failed tasks\n"
-        )
+        for task in tasks:
+            output.out(
+                f"Task ready again: {shown(task.id)}\n{task_text.stopping(queue.holder(task.id))}"
+            )
+        if not tasks:
+            output.out("No failed tasks\n")
     return 0
 
 
 def cancel(call: Call) -> int:
-    task = TaskQueue().cancel(_task(call), whoami(fallback="user"), _text(call, 1))
-    if not call.answer({"cancelled": True, "task": task.fields()}):
-        output.out(f"Task cancelled: {task.id}\n")
+    queue = TaskQueue()
+    task = queue.cancel(_task(call), whoami(fallback="user"), _text(call, 1))
+    lock = queue.holder(task.id)
+    is_stopping = lock is not None and bool(lock.must_stop)
+    fields = {"cancelled": True, "task": task.fields(), "is_stopping": is_stopping}
+    if not call.answer(fields):
+        output.out(f"Task cancelled: {task.id}\n{task_text.stopping(lock)}")
     return 0
-
-
-# Texts --------------------------------------------------------------------------------
-
-
-def _about(task: Task, blocked_by: str) -> str:
-    if task.state == "running":
-        return (
-            f" (worker: {shown(task.worker)}, since {task.since}, attempt {task.attempts} of "
-            f"{task.spec.max_attempts})"
-        )
-    if blocked_by:
-        return f" (blocked: waits for {shown(blocked_by)}, which will not be done)"
-    if task.state == "waiting":
-        return f" (waits for {shown(', '.join(task.spec.after))})"
-    again = f"again at {task.ready_at}" if task.ready_at else ""
-    notes = [text for text in (shown(shorten(task.reason, _MAX_REASON)), again) if text]
-    return f" ({'; '.join(notes)})" if notes else ""
-
-
-def _waits(task: Task) -> str:
-    return f" (waits for {', '.join(task.spec.after)})" if task.state == "waiting" else ""
-
-
-def _rows(task: Task) -> dict[str, str]:
-    """Return each field of a task except its prompt, as a string, "" for an empty
-    field.
-    """
-    rows: dict[str, str] = {}
-    for field in TASK_FIELDS:
-        value = getattr(task.spec, field.name)
-        if field.name == "max_attempts":
-            rows["attempts"] = f"{task.attempts} of {value}"
-        elif field.name != "prompt" and field.kind in _SHOWN:
-            rows[field.name] = "" if value is None else _SHOWN[field.kind](value)
-    return rows | {
-        "command": claim_report.command_line(task),
-        "added_at": task.added_at,
-        "since": task.since,
-    }
-
-
-def _history_line(record: dict[str, Any]) -> str:
-    reason = f"  {record['reason']}" if record.get("reason") else ""
-    return shown(
-        f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  "
-        f"{record.get('worker', '')}{reason}"
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 # Arguments ----------------------------------------------------------------------------
@@ -266,8 +221,8 @@ def _worker(call: Call) -> str:
 
 @contextmanager
 def _explained_worker(call: Call) -> Iterator[str]:
-    """Give the worker that ends its claim. If the user did not name it and the end is
-    refused, say so in the error.
+    """Provide the worker that ends its claim. If the end is refused and the user did
+    not name the worker, say this in the error.
     """
     worker = _worker(call)
     try:
@@ -283,8 +238,8 @@ def _explained_worker(call: Call) -> Iterator[str]:
 
 
 def _token(call: Call) -> int | None:
-    """Return the token of --token, else SWARM_TOKEN if this task is the assigned task,
-    else None.
+    """Return the token in --token, else the token in SWARM_TOKEN if this task is the
+    assigned task, else None.
     """
     text = call.options.get("--token")
     return parse_token(text) if text else settings.token_for(_task(call))
@@ -323,18 +278,14 @@ _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     NAMES: lambda call, field: call.every(field.option),
     OBJECT: lambda call, field: parse_meta(call.options[field.option]),
 }
-_SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
-    TEXT: str,
-    WHOLE: str,
-    SECONDS: lambda seconds: f"{seconds:g} s",
-    NAMES: ", ".join,
-    OBJECT: lambda value: json_codec.dumps(value) if value else "",
-}
 _WORKER = Option(
-    "--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"
+    "--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this command"
 )
 _TOKEN = Option(
-    "--token", "N", "the claim's token; default: SWARM_TOKEN, else that of the worker's claim"
+    "--token", "N", "the claim's token; default: SWARM_TOKEN, else the token of the worker's claim"
+)
+_FORCE = Option(
+    "--force", text="end the claim even if it belongs to another living process; this is logged"
 )
 COMMANDS = {
     "add": Command(
@@ -355,7 +306,7 @@ COMMANDS = {
         "swarm task import tasks.yaml",
         positional=("FILE",),
         details=(
-            "Tasks that already exist stay as they are, so an import may be repeated.",
+            "Tasks that already exist do not change, so an import may be repeated.",
             f"Fields of a task: {', '.join(field.name for field in TASK_FIELDS)}.",
         ),
     ),
@@ -373,7 +324,7 @@ COMMANDS = {
     ),
     "claim": Command(
         claim,
-        "Claim TASK, or the ready task of the highest priority. Exit 1: none can be claimed.",
+        "Claim TASK, or the ready task of the highest priority. Exit 1: no task can be claimed.",
         "swarm task claim --worker worker-1",
         optional=("TASK",),
         options=(
@@ -383,9 +334,9 @@ COMMANDS = {
         ),
         details=(
             (
-                "A claim locks the task, logs START and prints what to do. Renew its lease with "
-                "swarm lock heartbeat before it ends. Of tasks with the same priority, older "
-                "ones come first, roughly."
+                "A claim locks the task, logs START and prints what to do. Renew the lease of "
+                "the task with swarm lock heartbeat before the lease ends. Among tasks of equal "
+                "priority, older tasks usually come first."
             ),
         ),
     ),
@@ -395,12 +346,13 @@ COMMANDS = {
         "swarm task done login 'all tests pass' --worker worker-1 --token 17",
         positional=("TASK",),
         optional=("RESULT",),
-        options=(_WORKER, _TOKEN),
+        options=(_WORKER, _TOKEN, _FORCE),
         details=("If RESULT is -, it is read from standard input.",),
     ),
     "fail": Command(
         fail,
-        "End the attempt at a claimed task as failed. While attempts remain, it is ready again.",
+        "End the attempt at a claimed task as failed. While attempts remain, the task is ready "
+        "again.",
         "swarm task fail login 'no database' --worker worker-1 --token 17",
         positional=("TASK",),
         optional=("REASON",),
@@ -409,6 +361,7 @@ COMMANDS = {
             _TOKEN,
             Option("--delay", "S", "the task is ready again after S seconds; default: at once"),
             Option("--final", text="the task is failed, even if attempts remain"),
+            _FORCE,
         ),
         details=(
             (
@@ -419,26 +372,31 @@ COMMANDS = {
     ),
     "release": Command(
         release,
-        "Release a claimed task unfinished. The attempt does not count.",
+        "Release a claimed task without a result. The attempt does not count.",
         "swarm task release login --worker worker-1 --token 17",
         positional=("TASK",),
         optional=("REASON",),
-        options=(_WORKER, _TOKEN),
+        options=(_WORKER, _TOKEN, _FORCE),
         details=("If REASON is -, it is read from standard input.",),
     ),
     "retry": Command(
         retry,
-        "Make a failed or cancelled task ready again. Its count of attempts starts again at 0.",
+        "Make a failed or cancelled task ready again. The number of attempts starts again at 0.",
         "swarm task retry login",
         optional=("TASK",),
         options=(Option("--failed", text="retry every task in the state failed, instead of TASK"),),
     ),
     "cancel": Command(
         cancel,
-        "Cancel a task. A worker that is at work on it loses its lock.",
+        "Cancel a task. A worker that is at work on it is told to stop.",
         "swarm task cancel login 'not needed any more'",
         positional=("TASK",),
         optional=("REASON",),
-        details=("The worker notices at its next heartbeat, and stops.",),
+        details=(
+            (
+                "The worker learns of it at its next heartbeat. The task's lock is free when the "
+                "worker has stopped, or when its lease is over. A retry does not change that."
+            ),
+        ),
     ),
 }

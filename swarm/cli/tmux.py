@@ -10,6 +10,7 @@ import time
 
 from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
+from swarm.cli.worker import ALLOW_COMMANDS, STORE_FOR_AGENT
 from swarm.errors import BadInput, TmuxSwarmError
 from swarm.inputs import whole
 from swarm.terminal import output
@@ -17,6 +18,7 @@ from swarm.terminal.text import shown
 from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
 from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES
+from swarm.workers import command
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _COLOURS = {
@@ -37,9 +39,16 @@ def up(call: Call) -> int:
     if "--workers" not in call.options:
         raise BadInput("--workers is missing. Say how many workers to start: swarm up --workers 3")
     workers = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
+    agent = call.options.get("--exec", "")
+    if agent:
+        command.split(agent)
     manager = TmuxSwarmManager()
     report = manager.start(
-        workers, agent=call.options.get("--exec", ""), until_empty="--until-empty" in call.options
+        workers,
+        agent=agent,
+        until_empty="--until-empty" in call.options,
+        allow_commands=ALLOW_COMMANDS.name in call.options,
+        store_for_agent=STORE_FOR_AGENT.name in call.options,
     )
     agents = _settled(manager)
     begun = {*report.started, *report.restarted}
@@ -165,7 +174,9 @@ def _how_it_ended(one: StoppedAgent, grace: float) -> str:
 
 
 def _settled(manager: TmuxSwarmManager) -> list[AgentPane]:
-    """Return the agents after a moment, when a command that cannot work has ended."""
+    """Wait a moment, so that a command that cannot work has ended, and return the
+    agents.
+    """
     deadline = time.monotonic() + _SETTLE
     while True:
         found = manager.agents()
@@ -194,35 +205,36 @@ COMMANDS = {
     "up": Command(
         up,
         "Start a master and N workers in tmux panes, in this directory.",
-        "swarm up --workers 3 --exec 'claude -p {prompt}'",
+        "swarm up --workers 3 --exec 'claude -p'",
         options=(
             Option("--workers", "N", f"the number of workers, 1 to {MAX_WORKERS}", required=True),
             Option(
                 "--exec",
                 "CMD",
-                "the agent of each worker, such as 'claude -p {prompt}': see swarm worker --help",
+                "the agent of each worker, such as 'claude -p': see swarm worker --help",
             ),
+            ALLOW_COMMANDS,
+            STORE_FOR_AGENT,
             Option("--until-empty", text="each worker ends when no task is left to do"),
         ),
         details=(
             (
-                "If agents are running already, it starts those that are missing or have ended, "
-                "and "
-                "leaves the others alone. Exit 1: an agent ended at once."
+                "If agents are running already, swarm starts only the agents that are missing "
+                "or have ended. Exit 1: an agent ended at once."
             ),
         ),
     ),
     "attach": Command(
         attach,
-        "Open the agents' panes in this terminal. C-b d leaves them, and they go on.",
+        "Open the agents' panes in this terminal. C-b d leaves the panes, and the agents go on.",
         "swarm attach",
         details=(
-            "Exit 1: no agent is running. With --json, it prints the command that opens them.",
+            "Exit 1: no agent is running. With --json, print the command that opens the panes.",
         ),
     ),
     "down": Command(
         down,
-        "End all agents and close their panes, and no others.",
+        "End all agents and close their panes. Other panes stay.",
         "swarm down",
         options=(
             Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),
@@ -245,7 +257,9 @@ COMMANDS = {
         "Print an agent's screen, also after the agent has ended.",
         "swarm capture worker-3 --lines 100",
         positional=("AGENT",),
-        options=(Option("--lines", "N", "the last N lines, also those that have scrolled away"),),
+        options=(
+            Option("--lines", "N", "print the last N lines, even lines that have scrolled away"),
+        ),
         details=("AGENT is worker-3 (or 3), or master.",),
     ),
     "restart": Command(
@@ -254,7 +268,7 @@ COMMANDS = {
         "swarm restart worker-3",
         positional=("AGENT",),
         options=(
-            Option("--force", text="end the agent first if it is running, as swarm down does"),
+            Option("--force", text="if the agent is running, end it first, as swarm down does"),
         ),
         details=("AGENT is worker-3 (or 3), or master. Exit 1: the agent is running.",),
     ),

@@ -1,4 +1,6 @@
-"""`swarm wait`: wait until a task is done, or its lock is free, or it is in some state."""
+"""`swarm wait`: wait until a task is done, until its lock is free, or until it is in a
+given state.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def wait(call: Call) -> int:
 
 COMMAND = Command(
     wait,
-    "Wait until a task is done, or its lock is free, or it is in some state.",
+    "Wait until a task is done, until its lock is free, or until it is in a given state.",
     "swarm wait task-001 --for free --timeout 60",
     positional=("TASK",),
     options=(
@@ -56,17 +58,16 @@ COMMAND = Command(
             ),
             "free": "no worker holds the lock of the task",
             "STATE": "ready waiting running failed cancelled: the state of the task in the queue. "
-            "START DONE WAIT ERROR HELP SKIP: the type of its latest record in the log, now or "
-            "later",
+            "START DONE WAIT ERROR HELP SKIP: the type of the latest record of the task, now "
+            "or later",
         },
     ),
     notes=(
         (
-            "Exit 1: the time is over, or only a user can change the state: the task failed for "
-            "good, "
-            "was cancelled, is done already, or comes after one that failed or was cancelled. A "
-            "task "
-            "that does not exist yet is waited for."
+            "Exit 1: the time is over, or only a user can still bring the state about. That is "
+            "so for a task that has failed, was cancelled or is done, and for a task that comes "
+            "after a failed or cancelled task. If the task does not exist yet, the command waits "
+            "for it."
         ),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import select
 import sys
 
 from swarm import settings
@@ -12,6 +13,7 @@ from swarm.errors import BadInput, StoreError
 from swarm.inputs import whole
 from swarm.stores.default import default_store
 from swarm.terminal import output
+from swarm.terminal.text import shown
 
 _PORT = 8765
 _MIN_TOKEN = 16  # characters of SWARM_WEB_TOKEN
@@ -34,18 +36,29 @@ def web(call: Call) -> int:
             f"'swarm-coordination[web]'"
         ) from None
     if "--as" in call.options and "--allow-actions" not in call.options:
-        raise BadInput("--as names who acts, but this page cannot act. Add --allow-actions.")
+        raise BadInput(
+            "--as names the user of actions, but this page allows no actions. Add --allow-actions."
+        )
     store = default_store()
+    more = tuple(call.every("--allow-host"))
+    if "--no-token" in call.options and ("--allow-actions" in call.options or more):
+        raise BadInput(
+            "--no-token lets every user of this machine look. It cannot be combined with "
+            "--allow-actions or --allow-host."
+        )
     actions = (
         Actions(store, whoami(call.options.get("--as"), fallback="user", option="--as"))
         if "--allow-actions" in call.options
         else None
     )
-    more = tuple(call.every("--allow-host"))
     chosen = _token()
     with server.bind(host, port) as listening:
         address, port = listening.getsockname()[:2]
-        token = chosen if actions or more or not server.is_loopback(address) else ""
+        if "--no-token" in call.options and not server.is_loopback(address):
+            raise BadInput(
+                f"--no-token is for this machine only, but other machines reach {host[:80]}."
+            )
+        token = "" if "--no-token" in call.options else chosen
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, host)
         url = f"http://{authority(shown, port)}/" + (f"?token={token}" if token else "")
 
@@ -60,10 +73,15 @@ def web(call: Call) -> int:
             )
             output.err(f"{acts} Ctrl-C ends it.\n")
 
-        server.serve(
-            store, listening, server.AccessPolicy(host, address, port, token, more), actions, up
-        )
+        policy = server.AccessPolicy(host, address, port, token, more)
+        server.serve(store, listening, policy, actions, up, _report)
     return 0
+
+
+def _report(text: str) -> None:
+    """Print trouble of the server, unless standard error is full: it must go on."""
+    if select.select([], [2], [], 0)[1]:
+        output.err(f"Warning: {shown(text)[:1000]}\n")
 
 
 def _token() -> str:
@@ -86,7 +104,7 @@ COMMAND = Command(
     "Show the swarm as a live page in the browser.",
     "swarm web --allow-actions",
     options=(
-        Option("--port", "N", f"listen on this port; 0 picks a free one; default {_PORT}"),
+        Option("--port", "N", f"listen on this port; 0 picks a free port; default {_PORT}"),
         Option(
             "--host",
             "ADDRESS",
@@ -95,9 +113,10 @@ COMMAND = Command(
         Option(
             "--allow-host",
             "NAME[:PORT]",
-            "accept this name of the server too, as behind a proxy or a tunnel",
+            "also accept requests for this host name, for a proxy or a tunnel",
             repeated=True,
         ),
+        Option("--no-token", text="let every user of this machine look, without a token"),
         Option("--allow-actions", text="let the page release locks, and retry and cancel tasks"),
         Option(
             "--as",
@@ -110,17 +129,15 @@ COMMAND = Command(
     ),
     details=(
         (
-            "The page shows what waits for a user, who works on what, the tasks with their "
-            "history, "
-            "locks, the log and a timeline. The command prints the address to open. Ctrl-C ends it "
-            "(exit 0). It needs the extra web."
+            "The page shows tasks that wait for a user, workers, tasks with their history, "
+            "locks, the log and a timeline. The command prints the address to open. Ctrl-C ends "
+            "the command (exit 0). The command needs the extra web."
         ),
     ),
     notes=(
         (
-            "With another --host, with --allow-host or with --allow-actions, the address "
-            "contains a "
-            "token. SWARM_WEB_TOKEN sets it. docs/reference/web.md describes the page, its API "
+            "The address contains a token, without which the page shows nothing. "
+            "SWARM_WEB_TOKEN sets it. docs/reference/web.md describes the page, its API "
             "and /metrics."
         ),
     ),

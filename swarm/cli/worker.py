@@ -26,6 +26,7 @@ _MARKS = {
     "failed": ("✘", "red"),
     "stopped": ("↩", "yellow"),
     "lost": ("✘", "red"),
+    "waits": ("…", "yellow"),
     "trouble": ("!", "red"),
 }
 
@@ -39,6 +40,8 @@ def run(call: Call) -> int:
     worker = SmartWorker(
         name,
         agent,
+        allow_commands="--allow-commands" in call.options,
+        store_for_agent="--store-for-agent" in call.options,
         ttl=call.ttl(),
         timeout=call.timeout(),
         grace=call.seconds("--grace", GRACE),
@@ -116,7 +119,7 @@ def _name(call: Call) -> str:
 def _check_agent(agent: str) -> None:
     """Raise BadInput if the agent's program does not exist.
 
-    Otherwise the first task would fail.
+    Without this check, the first task would fail.
     """
     program = command.split(agent)[0]
     if "{" not in program and shutil.which(program) is None:
@@ -125,10 +128,18 @@ def _check_agent(agent: str) -> None:
         )
 
 
+ALLOW_COMMANDS = Option(
+    "--allow-commands",
+    text="with --exec, also run tasks with a command of their own; default: leave them",
+)
+STORE_FOR_AGENT = Option(
+    "--store-for-agent",
+    text="give the agent the password of a server store; default: only the address",
+)
 COMMAND = Command(
     run,
     "Run a worker that gives queued tasks to an agent, one after the other.",
-    "swarm worker --id 1 --exec 'claude -p {prompt}'",
+    "swarm worker --id 1 --exec 'claude -p'",
     options=(
         Option(
             "--id",
@@ -143,6 +154,8 @@ COMMAND = Command(
                 "are claimed"
             ),
         ),
+        ALLOW_COMMANDS,
+        STORE_FOR_AGENT,
         Option(
             "--until-empty",
             text="end with exit code 0 when no task is left to do; default: wait for ever",
@@ -155,12 +168,13 @@ COMMAND = Command(
         Option(
             "--timeout",
             "S",
-            "an attempt that takes longer fails; if a task has a timeout, that is used instead",
+            "an attempt that takes longer fails; the timeout of the task comes first, if it has "
+            "one",
         ),
         Option(
             "--backoff",
             "S",
-            f"seconds before the second attempt, doubled for each further one; default {BACKOFF:g}",
+            f"seconds before the second attempt, doubled for each new attempt; default {BACKOFF:g}",
         ),
         Option(
             "--grace",
@@ -171,16 +185,15 @@ COMMAND = Command(
     ),
     notes=(
         (
-            "In CMD, {prompt} {task_id} {worker} {token} {attempt} are filled in, without a "
-            "shell. The "
-            "prompt is also on standard input and in SWARM_PROMPT."
+            "The prompt is on standard input, where neither an option nor a shell can come of it. "
+            "In CMD, {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell. "
+            "With {prompt}, standard input is empty, and other users can read the prompt (ps)."
         ),
         (
-            "The output of the agent goes to results/TASK.TOKEN.out and .err while it runs. "
-            "Lines that "
-            "begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become status records. The "
-            "exit code "
-            "alone decides: 0 is done, any other is a failed attempt."
+            "While the agent runs, its output goes to results/TASK.TOKEN.out and .err. Lines "
+            "that begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become status records. "
+            "Only the exit code of the agent decides: 0 means done, any other code means a "
+            "failed attempt."
         ),
         (
             "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. After a second signal "

@@ -59,7 +59,10 @@ def test_the_document_shows_the_latest_figures_and_keeps_other_text(document: Pa
     for figure in (20.0, 40.0):
         found = Report("locks")
         found.add(
-            "Locks", "µs", {"floor": 10.0, "ours": figure}, [Goal("ours", "floor", at_most=3.0)]
+            "Locks",
+            "µs",
+            {"floor": 10.0, "peer": 30.0, "ours": figure},
+            [Goal("ours", "floor", at_most=3.0)],
         )
         found.grown("Cost", {"acquire": {10: 0.0002, 1_000: 0.3}})
         found.store()
@@ -67,19 +70,23 @@ def test_the_document_shows_the_latest_figures_and_keeps_other_text(document: Pa
     assert [
         line for line in text.splitlines() if line in ("before", "between", "after", "old figures")
     ] == [*("before", "between", "after")]
-    assert "| Locks: ours, against: floor | 4× | ≤ 3× | **missed** |" in text
+    assert "| Locks: ours, against floor | 4× | ≤ 3× | **missed** |" in text
     assert "| ours | 40 | 4.00× |" in text and "| ours | 20 |" not in text
-    assert "| acquire | 200 µs | 300 ms |" in text
+    assert "| acquire |" not in text, "a plot shows it"
 
 
 def test_measuring_one_part_again_leaves_the_figures_of_others(document: Path) -> None:
     for part in ("log", "locks", "log"):
         found = Report(part)
-        found.add(f"Of {part}", "µs", {"floor": 10.0}, [Goal("floor", at_most=20.0)])
+        figures = {"floor": 10.0, "peer": 30.0, "ours": 20.0}
+        found.add(f"Of {part}", "µs", figures, [Goal("floor", at_most=20.0)])
+        found.add("Two", "µs", {"floor": 10.0, "ours": 20.0}, [Goal("ours", at_most=20.0)])
+        found.add("Alone", "MB", {"floor": 10.0}, [Goal("floor", at_most=20.0)], compared=False)
         found.store()
-    assert document.read_text().count("| Of l") == 3, (
-        "a goal of each, and the figures of the one that has a block"
-    )
+    text = document.read_text()
+    assert text.count("| Of l") == 3, "a goal of each, and the figures of the one that has a block"
+    assert text.count("| Two: ours |") == text.count("| Alone: floor |") == 2
+    assert "| Two |" not in text and "| Alone |" not in text
 
 
 def test_candidates_are_measured_in_alternation() -> None:

@@ -203,13 +203,17 @@ def test_the_demo_shows_itself_as_a_live_page(environment: dict[str, str], tmp_p
         env=environment,
     ) as demo:
         assert demo.stderr
-        url = demo.stderr.readline().removeprefix("Live page: ").strip()
+        url, _, token = demo.stderr.readline().removeprefix("Live page: ").strip().partition("?")
+        board_url = urllib.request.Request(
+            f"{url}api/board",
+            headers={"Authorization": f"Bearer {token.removeprefix('token=')}"},
+        )
         board: dict[str, Any] = {}
         while board.get("queue", {}).get("done", 0) < 2:
             time.sleep(0.1)
             with (
                 contextlib.suppress(urllib.error.HTTPError),
-                urllib.request.urlopen(f"{url}api/board", timeout=10) as answer,
+                urllib.request.urlopen(board_url, timeout=10) as answer,
             ):
                 board = json.load(answer)
         out, errors = demo.communicate(timeout=100)

@@ -80,7 +80,7 @@ def test_the_help_says_what_a_newcomer_must_know() -> None:
         return " ".join(run("help", *command).out.decode().split())
 
     assert "no TTL: the lock never expires" in words("lock", "acquire")
-    assert "Exit 0 in each case" in words("lock", "check")
+    assert "Exit 0 even if" in words("lock", "check")
     assert "safe when the holder has ended" in words("lock", "break")
     assert "highest priority" in words("task", "claim")
     assert "even if attempts remain" in words("task", "fail")

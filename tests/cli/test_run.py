@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -445,6 +446,7 @@ class TestLost:
     def test_a_lease_found_lost_only_at_the_end_is_reported(self, place: Place) -> None:
         with place.started("sh", "-c", "echo ready; cat; exit 3") as wrapper:
             assert line(wrapper) == "ready"
+            wait_until(lambda: waits_for_signals(wrapper.pid))  # it has read its lock before
             self.lose("taken", place)
             code, _, message = finish(wrapper)
         assert code == 4
@@ -692,3 +694,9 @@ class TestInput:
             assert "126 or 127 if it cannot be run" in text and "4 the lease was lost" in text
         assert not place.ran
         assert "swarm run " in place.swarm("--help").stdout
+
+
+def waits_for_signals(pid: int) -> bool:
+    """Return whether a process sleeps until a signal comes. Without /proc return True."""
+    sleeps_in = Path(f"/proc/{pid}/wchan")
+    return not sleeps_in.exists() or "sigtimedwait" in sleeps_in.read_text()

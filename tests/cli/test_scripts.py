@@ -91,7 +91,7 @@ def test_the_nine_checks_of_000_pass_as_written() -> None:
                 "-m" if os.geteuid() == 0 else "-rm",
                 "bash",
                 "-c",
-                f"mount -t tmpfs none /tmp/ai_swarm\n{NINE_CHECKS}",
+                f"mount -t tmpfs -o mode=700 none /tmp/ai_swarm\n{NINE_CHECKS}",
             ],
             capture_output=True,
             text=True,

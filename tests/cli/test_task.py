@@ -152,7 +152,7 @@ def test_a_wrong_token_of_the_right_worker_is_told_the_token_of_the_claim() -> N
     run("task", "claim", "a", "--worker", "w1")
     answer = run("task", "done", "a", "--worker", "w1", "--token", "7")
     assert answer.code == 4 and b"w1 has a with token 1, not with token 7" in answer.err
-    assert b"older run of w1, stop" in answer.err and b"any more" not in answer.err
+    assert b"older process of w1, stop" in answer.err and b"any more" not in answer.err
 
 
 @pytest.mark.parametrize("command", ["done", "fail", "release"])
@@ -235,6 +235,23 @@ def test_task_fail_release_retry_and_cancel_change_the_state() -> None:
     assert task("list") == "cancelled  a (not needed)\n"
     assert task("retry", "a") == "Task ready again: a\n"
     assert task("list", "--state", "done") == "No done tasks\n"
+
+
+def test_task_cancel_says_which_worker_must_stop_first() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    token = TaskQueue().claim("w").token
+    lock = TaskQueue().holder("a")
+    assert lock is not None
+    for said in (task("cancel", "a"), task("retry", "a")):
+        assert "w stops at its next heartbeat" in said and lock.expires_at in said
+    assert b"no heartbeat counts, since the task was cancelled" in run("lock", "why", "a").out
+    late = run("lock", "heartbeat", "a", "w")
+    assert late.code == 4 and b"a was cancelled" in late.err
+    assert run("task", "claim", "a", "--worker", "v").code == 1
+    assert run("task", "done", "a", "--worker", "w", "--token", str(token)).code == 4
+    assert run("task", "claim", "a", "--worker", "v").code == 0
+    answer = run("task", "cancel", "a", "--json").json
+    assert answer["cancelled"] and answer["is_stopping"]
 
 
 def test_the_token_of_the_environment_counts_for_its_task_alone(
@@ -357,3 +374,10 @@ def test_text_written_by_agents_cannot_move_the_cursor() -> None:
         out = run("task", *args).out.decode()
         assert "\x1b" not in out and "\r" not in out
         assert not any(line.startswith("running    b") for line in out.splitlines())
+
+
+def test_a_ready_task_with_a_command_says_which_worker_it_needs(isolated_swarm_dir: Path) -> None:
+    assert run("task", "add", "a", "--", "true").code == 0
+    assert b"--allow-commands" in run("task", "show", "a").out
+    assert run("task", "add", "b", "--prompt", "x").code == 0
+    assert b"--allow-commands" not in run("task", "show", "b").out

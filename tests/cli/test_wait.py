@@ -75,7 +75,7 @@ class TestDone:
         answer = woken(
             store, "done", lambda: TaskQueue(store).done("t", "w", claim.token, "all well")
         )
-        assert answer == Answer(True, "t is done (all well)")
+        assert answer == Answer(True, "t is done («all well»)")
 
     def test_a_task_that_is_not_in_the_queue_is_done_when_its_log_says_so(
         self, store: Store
@@ -124,7 +124,7 @@ class TestNever:
             queue.add(task, "x")
         queue.fail("t", "w", queue.claim("w", "t").token, "no database", final=True)
         queue.cancel("u", "ada")
-        assert wait_for(store, "t") == Answer(False, "t is failed (no database)", never=True)
+        assert wait_for(store, "t") == Answer(False, "t is failed («no database»)", never=True)
         assert wait_for(store, "u").never
         assert now(store, "failed").met and now(store, "cancelled", "u").met
 

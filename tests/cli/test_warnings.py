@@ -30,7 +30,7 @@ COMMANDS = [
     "task done a --worker w",
     "task list",
     "task show b --json",
-    "worker --id 1 --until-empty --exec cat --quiet",
+    "worker --id 1 --until-empty --allow-commands --exec cat --quiet",
     "wait b",
     "run build --worker w -- true",
     "reserve src/** --worker w",
@@ -81,7 +81,7 @@ queue.add("one", command=[sys.executable, "-c", "pass"])
 queue.add("two", prompt="hello")
 beside = threading.Event()
 threading.Thread(target=beside.wait).start()  # what a worker starts must not be forked beside it
-SmartWorker("worker-1", agent=["cat"]).run(until_empty=True)
+SmartWorker("worker-1", agent=["cat"], allow_commands=True).run(until_empty=True)
 beside.set()
 print(sorted((task.id, task.state) for task in queue.tasks()))
 print(concurrency_control(mode="check", project_root=".")["status"])

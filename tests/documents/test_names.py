@@ -165,13 +165,6 @@ def test_a_how_to_names_what_stands_in_the_files_that_it_names(document: str) ->
     assert [word for step in steps for word in unknown_words(step)] == []
 
 
-def test_every_row_of_the_mutation_testing_names_a_module() -> None:
-    table = (ROOT / "docs/design/proof.md").read_text().partition("| mutation testing |")[2]
-    rows = re.findall(r"^\| (\w[\w.]+) \|", table, re.MULTILINE)
-    assert len(rows) > 5
-    assert [name for name in rows if not _is_module(f"swarm.{name}")] == []
-
-
 def test_a_name_of_something_that_does_not_exist_is_found() -> None:
     text = (
         "```\nmake nothing\nbench/gone.py\n```\n"

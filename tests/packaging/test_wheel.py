@@ -392,7 +392,7 @@ def test_tasks_are_imported_as_yaml(complete: Programs) -> None:
 
 
 def test_the_page_is_served_with_every_file_that_it_refers_to(complete: Programs) -> None:
-    with complete.running("web", "--port", "0", "--json") as server:
+    with complete.running("web", "--port", "0", "--no-token", "--json") as server:
         assert server.stdout and server.stderr
         line = server.stdout.readline()
         assert line, server.stderr.read()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from proof import monitor, scenarios, simulated_process, variants
-from proof.disk import PRIVATE, RECORD, Call, Disk
+from proof.disk import COUNTER, PRIVATE, RECORD, Call, Disk
 from proof.explorer import explore
 from proof.monitor import PERSON, Violation, after_death, after_event, after_note, begin
 from proof.random_depth import CROWD, play, run_seeds, shrink
@@ -109,7 +109,7 @@ def test_a_failing_seed_is_replayed_exactly_and_shrunk() -> None:
 class TestDisk:
     """The simulated disk answers as the real one does: the same random calls on both."""
 
-    SCRATCH, INTENT, COUNTER = f"{PRIVATE}/scratch/h", f"{PRIVATE}/intents/g", f"{PRIVATE}/tokens/n"
+    SCRATCH, INTENT = f"{PRIVATE}/scratch/h", f"{PRIVATE}/intents/g"
     FILES = (RECORD, f"{SCRATCH}/0", f"{SCRATCH}/1", f"{PRIVATE}/spare/2")
     CALLS: tuple[tuple[Any, ...], ...] = (
         *itertools.product(["mkdir", "rmdir", "names", "exists"], [SCRATCH]),
@@ -117,7 +117,7 @@ class TestDisk:
         ("write_new", f"{INTENT}~h~0", b""),
         *itertools.product(["unlink", "exists"], [f"{INTENT}~h~0"]),
         *itertools.product(["readlink", "unlink", "exists", "read"], [INTENT]),
-        *itertools.product(["grow", "size"], [COUNTER]),
+        *itertools.product(["grow", "size"], [COUNTER, f"{PRIVATE}/tokens/missing"]),
         *itertools.product(["read", "unlink", "exists"], FILES),
         *itertools.product(["write_new"], FILES, [b"one", b"two"]),
         *itertools.product(["rename", "link"], FILES, FILES),
@@ -129,7 +129,7 @@ class TestDisk:
         disk = Disk()
         state = disk.empty
         for path in disk.paths(state):
-            (tmp_path / path).mkdir()
+            (tmp_path / path).touch() if path == COUNTER else (tmp_path / path).mkdir()
         done = []
         for _ in range(400):
             verb, *args = rng.choice(self.CALLS)
@@ -161,6 +161,21 @@ class TestDisk:
         gone = run(disk, state, ("unlink", 1, source), ("write_new", 1, source, b"other"))
         (outcome,) = disk.after(gone, ("link commit", 0, None))
         assert outcome.result == ("error", errno.ENOENT) and disk.record(outcome.state) is None
+
+    @pytest.mark.parametrize(
+        ("orders", "count"), [("sorted", 1), ("backwards", 1), ("both", 2), ("every", 6)]
+    )
+    def test_a_directory_lists_its_names_in_every_order(self, orders: str, count: int) -> None:
+        disk = Disk(orders=orders)
+        state = disk.empty
+        for name in "bca":
+            state = run(disk, state, ("write_new", 0, f"{PRIVATE}/spare/{name}", b""))
+        listings = [
+            outcome.result[1] for outcome in disk.after(state, ("names", 0, f"{PRIVATE}/spare"))
+        ]
+        assert len(listings) == len(set(listings)) == count
+        assert (("a", "b", "c") in listings) == (orders != "backwards")
+        assert all(sorted(names) == ["a", "b", "c"] for names in listings)
 
     def test_the_end_of_a_lease_is_judged_both_ways_but_never_undone(self) -> None:
         disk = Disk()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_notes import Spell, agent, assert_one_at_a_time, spells
+from tests.support.agents.notes import Spell, agent, assert_one_at_a_time, spells
 from tests.support.disks import needs_root
 from tests.support.hosts import (
     Done,

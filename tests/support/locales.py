@@ -23,4 +23,5 @@ def latin_1(where: Path) -> dict[str, str]:
         )
     if not made.exists():
         pytest.fail("localedef cannot make a locale here: install Debian's locales")
-    return {"LC_ALL": made.name, "LOCPATH": str(where)}
+    # Python 3.15 uses UTF-8 in every locale unless it is told not to
+    return {"LC_ALL": made.name, "LOCPATH": str(where), "PYTHONUTF8": "0"}

@@ -88,5 +88,9 @@ class LogDirectory:
                 module, "os", SimpleNamespace(**{**vars(module.os), call: function})
             )
 
+    def part_names(self) -> list[str]:
+        """Return the names of the directories that rotations made."""
+        return sorted(name for name in os.listdir(self.parts) if name[0] != ".")
+
     def lines(self) -> list[bytes]:
         return [line for _, line, _ in self.open().numbered()]

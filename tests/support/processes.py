@@ -11,16 +11,22 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Collection
 from multiprocessing import shared_memory
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
+import pytest
+
 from swarm.errors import SwarmError
 
+NOBODY = 65534
+AS_ROOT = os.geteuid() == 0
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # before any fork
 _LOG_CALLS = (
@@ -226,3 +232,44 @@ def counting_os(step: Callable[[], None]) -> Any:
     """Return an `os` for the log that counts every call which touches the filesystem."""
     counted = Counting(os, step)
     return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in _LOG_CALLS}})
+
+
+def identity() -> dict[str, Any]:
+    """Return the arguments that make subprocess drop the privileges of root."""
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if AS_ROOT else {}
+
+
+def shared_python() -> str:
+    """Return an interpreter outside /tmp that every user may run."""
+    for python in (
+        sys.executable,
+        os.path.realpath(sys.executable),
+        "/usr/bin/python3",
+        "/usr/local/bin/python3",
+    ):
+        if os.path.realpath(python).startswith("/tmp/") or python.startswith("/tmp/"):
+            continue
+        try:
+            probe = [python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+            if subprocess.run(probe, capture_output=True, cwd="/", **identity()).returncode == 0:
+                return python
+        except OSError:
+            continue
+    pytest.fail(
+        "there is no Python 3.11 or newer that another user may run, such as /usr/bin/python3"
+    )
+
+
+def peak_memory(pid: int) -> int:
+    """Return the most resident memory that a process has had, in bytes."""
+    return _memory(pid, "VmHWM")
+
+
+def resident_memory(pid: int) -> int:
+    """Return the resident memory of a process, in bytes."""
+    return _memory(pid, "VmRSS")
+
+
+def _memory(pid: int, name: str) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition(f"{name}:")[2].split()[0]) * 1024

@@ -65,6 +65,8 @@ class RecordDirectory:
         self.live, self.private = path / "locks", path / ".locks"
         self.scratches, self.intents = self.private / "scratch", self.private / "intents"
         self.boot = "a boot"
+        self.now = 1_800_000_000.0
+        self.tokens_are_named = False  # in a record or in a log
 
     def process(self, fs: InterruptedFilesystem | None = None) -> SwapDirectory:
         filesystem: Any = fs or Filesystem()
@@ -73,7 +75,12 @@ class RecordDirectory:
     def counters(self, fs: InterruptedFilesystem | None = None) -> TokenCounters:
         filesystem: Any = fs or Filesystem()
         return TokenCounters(
-            str(self.private), boot=lambda: self.boot, make_dirs=make_dirs, fs=filesystem
+            str(self.private),
+            boot=lambda: self.boot,
+            now=lambda: self.now,
+            were_given=lambda: self.tokens_are_named,
+            make_dirs=make_dirs,
+            fs=filesystem,
         )
 
     def record(self, name: str = "t") -> bytes | None:

@@ -20,11 +20,21 @@ MARKS = {
     "browser": "needs Chromium",
     "programs": "needs programs that a machine may not have: tmux, localedef with its charmaps",
     "chaos": "disks, clocks, hosts and processes that misbehave",
+    "traced": "counts lines or bytecodes, which Python 3.12 and later report in another way",
 }
 SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture
 _FIXTURES = {**dict.fromkeys(SERVERS, "servers"), "tmux": "programs"}
 PATHS = {
     "chaos": ["tests/robustness/"],
+    "traced": [
+        "tests/locks/test_every_line.py",
+        "tests/proof/test_every_line.py",
+        "tests/stores/file/test_log_interrupts.py",
+        "tests/stores/file/test_swap_interrupts.py",
+        "tests/stores/test_interrupted_fold.py",
+        "tests/stores/test_memory.py",
+        "tests/stores/test_session_pool.py",
+    ],
     "browser": ["tests/web/test_browser.py"],
     "programs": [
         "tests/test_settings.py::test_a_name_is_decoded_as_the_system_encodes_it",
@@ -34,6 +44,7 @@ PATHS = {
         "tests/stores/test_etcd.py",
         "tests/stores/test_on_servers.py",
         "tests/stores/test_postgres.py",
+        "tests/stores/test_encryption.py::TestPostgres",
         "tests/stores/test_redis.py",
         "tests/agents/test_hooks.py::TestNeverBlocks::test_hooks_work_on_a_server",
         "tests/web/test_app.py::TestTheProcess::test_the_page_works_on_a_server",
@@ -42,6 +53,8 @@ PATHS = {
         "tests/agents/test_identity.py",
         "tests/cli/test_scripts.py::test_the_nine_checks_of_000_pass_as_written",
         "tests/stores/file/test_state_dir.py::TestPermission",
+        "tests/stores/test_encryption.py::TestPostgres",
+        "tests/web/test_abuse.py",
     ],
     "slow": [
         "tests/agents/test_hooks.py::TestAfterATool",

@@ -1,6 +1,6 @@
-"""The live page of the demo:
+"""The live page of the demo.
 
-`swarm web` on the demo's directory, until the demo ends.
+The page is a `swarm web` for the demo's directory. The page ends with the demo.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class DemoPage:
         self.url = str(answer["url"])
 
     def invite(self) -> None:
-        """Print the address. On a terminal, wait until the user has opened the page."""
+        """Print the address of the page. On a terminal, wait until the user has opened
+        the page.
+        """
         if os.isatty(0) and os.isatty(2):
             _ask(f"Open {self.url} and press Enter here.")
         else:

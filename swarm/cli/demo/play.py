@@ -1,9 +1,9 @@
 """`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing
 is lost or done twice.
 
-The queue, the workers, the SIGKILL and the live view are real. Only the agent is a
-small script that pretends to think. The demo runs in a throwaway directory. Its summary
-is counted from the log and from the files that the agents wrote.
+The queue, the workers, the SIGKILL and the live view are real. The agent is a small
+script that pretends to think. The demo runs in a throwaway directory. The summary of
+the demo is counted from the log and from the files that the agents wrote.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ echo "$SWARM_PROMPT: done"
 
 
 def demo(call: Call) -> int:
-    """Run the demo. Return 0 if every check of its summary holds, else 1."""
+    """Run the demo. Return 0 if all checks at the end of the demo passed, else 1."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     # from here on there are files and processes to remove
@@ -264,9 +264,10 @@ class _Demo:
         return [record["state"] for record in mine if not events.is_from_agent(record)]
 
     def _positions(self, op: str) -> dict[str, int]:
-        """Return the position in the queue's log of each task's first event `op`.
+        """Return, for each task, the position of its first event `op` in the queue's
+        log.
 
-        The status log may lag.
+        The status log may be behind the queue's log.
         """
         lines, _ = self._store.read_log(LOG, "", 1 << 20)
         events = [(at, parse_event(line)) for at, line in enumerate(lines)]
@@ -284,22 +285,22 @@ def _lines(path: str) -> list[str]:
 COMMANDS = {
     "demo": Command(
         demo,
-        "Watch three workers share a dozen tasks while one of them is killed.",
+        "Watch three workers share a dozen tasks while one worker is killed.",
         "python3 -m swarm demo",
         options=(
             Option(
-                "--web", text="also show it as a live page in the browser (needs the extra web)"
+                "--web",
+                text=("also show the demo as a live page in the browser (needs the extra web)"),
             ),
-            Option("--keep", text="keep the directory of the demo, to look around in"),
+            Option("--keep", text="do not remove the directory of the demo at the end"),
             Option("--plain", text="print a line for each event, also on a terminal"),
         ),
         details=(
             (
                 "A worker is killed with SIGKILL in the middle of a task, and another worker "
-                "takes the "
-                "task over. An agent waits for a user. All the time you see the live view. It "
-                "takes "
-                "about ten seconds, needs no server, and leaves nothing behind."
+                "takes the task over. An agent waits for a user. You see the live view during "
+                "the whole demo. The demo takes about ten seconds, needs no server, and leaves "
+                "no files behind."
             ),
         ),
     )

@@ -1,8 +1,8 @@
 """The output of the demo: the live view with the newest records below it, or plain
 lines.
 
-Lines are printed where there is no terminal. They are also printed after the live view,
-so that they stay on the screen.
+Without a terminal, the demo prints lines. After the live view, the demo prints the
+lines too, so that they stay on the screen.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Live(Lines):
 
 
 class Silence:
-    """Prints nothing, for a program that only wants the summary."""
+    """Prints nothing, for a program that reads only the summary."""
 
     def __enter__(self) -> Self:
         return self

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Self
 
 
-def certificate(directory: Path) -> Path:
-    """Return a file with a key and a self-signed certificate for this machine."""
+def certificate(directory: Path, whose: str = "DNS:localhost,IP:127.0.0.1") -> Path:
+    """Return a file with a key and a self-signed certificate, by default for this machine."""
     path = directory / "certificate.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    names = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={whose}"]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
     subprocess.run(
         [*make, "-keyout", str(path), "-out", str(directory / "signed.pem")],
@@ -38,15 +38,17 @@ class Proxy:
     closes the connection. `let_through` sends them to the server later.
     """
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """With `tls`, the client uses TLS up to the proxy."""
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, *, host: str = "127.0.0.1"
+    ) -> None:
+        """With `tls`, the client uses TLS up to the proxy. `host` is where it listens."""
         self.losing = 0
         self.lost = 0
         self.holding = False
         self._tls = tls
         self._server = ("127.0.0.1", port)
         self._held: list[bytes] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
