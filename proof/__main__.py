@@ -9,12 +9,23 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from proof import chaos, cluster_chaos, interleavings, mutation, server_chaos, suites
+from proof import (
+    chaos,
+    cluster_chaos,
+    every_line,
+    interleavings,
+    mutation,
+    queue_explorer,
+    server_chaos,
+    suites,
+)
 from proof.random_depth import run_seeds
 from proof.report import Report
 
 PARTS: dict[str, Callable[..., None]] = {
     "interleavings": interleavings.prove,
+    "claims": queue_explorer.prove,
+    "lines": every_line.prove,
     "processes": chaos.prove,
     **{name.lower(): partial(server_chaos.prove, name) for name in server_chaos.SERVERS},
     "cluster": cluster_chaos.prove,

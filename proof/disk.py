@@ -15,7 +15,8 @@ Time is not a number. "Is this intent old?" and "is this lease over?" are answer
 ways whenever they are asked. Only one thing is remembered: a lease that is over is over
 for all processes.
 
-Bounded: there is one record, and a directory lists its names in one order.
+A directory lists its names in any order, as real ones do. Bounded: there is one record,
+and a scenario may list names in fewer orders (see `ORDERS`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import permutations
 from typing import Any, NamedTuple
+
+from swarm.stores.file.tokens import SHARDS
 
 LIVE, PRIVATE, TASK = "locks", "private", "t"
 RECORD = f"{LIVE}/{TASK}.lock"
+COUNTER = f"{PRIVATE}/tokens/{ord(TASK) % SHARDS}"
 YOUNG, OLD = 0.0, 1e9
 
 Call = tuple[Any, ...]
@@ -50,6 +55,22 @@ _State = dict[Any, Any]
 # True; ("known", scratch directory) -> True
 
 
+Names = tuple[str, ...]
+
+
+def _both(names: Names) -> list[Names]:
+    return [names, names[::-1]] if len(names) > 1 else [names]
+
+
+ORDERS: dict[str, Callable[[Names], Iterable[Names]]] = {
+    "sorted": lambda names: [names],
+    "backwards": lambda names: [names[::-1]],
+    "both": _both,
+    "every": permutations,
+}
+"""The orders in which a directory lists its sorted names."""
+
+
 class Outcome(NamedTuple):
     """One outcome of a call: its result, the state after it, and the change of the
     record, if any.
@@ -67,11 +88,12 @@ class Failure(Exception):
 class Disk:
     """All states that were met."""
 
-    def __init__(self, *, laid_out: bool = True) -> None:
-        """`laid_out` makes all directories of the file store.
+    def __init__(self, *, laid_out: bool = True, orders: str = "sorted") -> None:
+        """`laid_out` makes all directories of the file store, and the record's counter.
 
-        Otherwise there are only those of `swap`.
+        Otherwise there are only those of `swap`. `orders` is a key of ORDERS.
         """
+        self._orders = ORDERS[orders]
         self._numbers: dict[frozenset[Any], int] = {}
         self._states: list[_State] = []
         self._records: list[bytes | None] = []
@@ -82,7 +104,10 @@ class Disk:
             PRIVATE,
             *(f"{PRIVATE}/{name}" for name in ("scratch", "intents", *others)),
         )
-        self.empty = self._number(dict.fromkeys(directories, _DIRECTORY))
+        files: _State = dict.fromkeys(directories, _DIRECTORY)
+        if laid_out:
+            files[COUNTER] = ("counter", 0)
+        self.empty = self._number(files)
 
     def __len__(self) -> int:
         return len(self._states)
@@ -134,6 +159,9 @@ class Disk:
         if verb in ("age", "judge"):
             yield from self._judgements(state, call)
             return
+        if verb == "names":
+            yield from self._listings(state, *args)
+            return
         files = dict(before)
         try:
             result: Result = ("ok", _VERBS[verb](files, process, *args))
@@ -167,6 +195,16 @@ class Disk:
             yield Outcome(("ok", False), state, None)
         ended = self._number({**files, over: True}) if self._records[state] == what else state
         yield Outcome(("ok", True), ended, ("ended", what))
+
+    def _listings(self, state: int, path: str) -> Iterator[Outcome]:
+        """List a directory, once in each order."""
+        files = self._states[state]
+        if files.get(path) != _DIRECTORY:
+            missing = errno.ENOENT if path not in files else errno.ENOTDIR
+            yield Outcome(("error", missing), state, None)
+            return
+        for names in self._orders(tuple(_inside(files, path))):
+            yield Outcome(("ok", names), state, None)
 
     def _number(self, files: _State) -> int:
         key = frozenset(files.items())
@@ -302,29 +340,18 @@ def _readlink(files: _State, _: int, path: str) -> str:
     return target
 
 
-def _names(files: _State, _: int, path: str) -> tuple[str, ...]:
-    if files.get(path) != _DIRECTORY:
-        raise Failure(errno.ENOENT if path not in files else errno.ENOTDIR)
-    return tuple(_inside(files, path))
-
-
 def _exists(files: _State, _: int, path: str) -> bool:
     return path in files
 
 
 def _grow(files: _State, _: int, path: str) -> int:
-    size = _size_or_zero(files, path) + 1
-    files[_resolve(files, path)] = ("counter", size)
+    size = _size(files, _, path) + 1
+    files[path] = ("counter", size)
     return size
 
 
 def _size(files: _State, _: int, path: str) -> int:
-    _existing(files, path)
-    return _size_or_zero(files, path)
-
-
-def _size_or_zero(files: _State, path: str) -> int:
-    size: int = files.get(path, ("counter", 0))[1]
+    size: int = _existing(files, path)[1][1]
     return size
 
 
@@ -402,7 +429,6 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "unlink": _unlink,
     "symlink": _symlink,
     "readlink": _readlink,
-    "names": _names,
     "exists": _exists,
     "grow": _grow,
     "size": _size,

@@ -1,9 +1,10 @@
 """Every mutant of a module, each with a name that survives renames and formatting.
 
 mutmut changes values, operators and arguments. Lock code depends on the order of its
-steps and on the errors that it meets. So this module adds four kinds: a call whose
-result is not used is left out, and so is a `raise`; an `except` catches nothing; a
-plain condition is negated.
+steps and on the errors that it meets. So this module leaves out a statement: a call
+whose result is not used, a `raise`, the `return` of a guard clause, a `del`, an
+assignment to an attribute or an item. Also, an `except` catches nothing, and a plain
+condition is negated.
 
 The name of a change has its operator, the old and the new text and, where a function
 has several such changes, its number of how many, in source order. An example is
@@ -75,6 +76,27 @@ def without_raise(node: cst.Raise) -> Iterable[cst.CSTNode]:
     yield cst.Pass()
 
 
+def without_return(node: cst.Return) -> Iterable[cst.CSTNode]:
+    """Leave out a guard clause. The end of a function returns None, which is often the same
+    as False, and in place of a result any test sees it.
+    """
+    if node.value is None or getattr(node.value, "value", "") == "True":
+        yield cst.Pass()
+
+
+def without_del(node: cst.Del) -> Iterable[cst.CSTNode]:
+    yield cst.Pass()
+
+
+def without_assignment(node: cst.Assign | cst.AugAssign) -> Iterable[cst.CSTNode]:
+    """Leave out a change of state. A local variable would be missing, which any test sees."""
+    targets = (
+        [one.target for one in node.targets] if isinstance(node, cst.Assign) else [node.target]
+    )
+    if any(isinstance(target, cst.Attribute | cst.Subscript) for target in targets):
+        yield cst.Pass()
+
+
 def without_except(node: cst.ExceptHandler) -> Iterable[cst.CSTNode]:
     nothing = cst.Tuple([])
     yield node.with_changes(type=nothing, whitespace_after_except=cst.SimpleWhitespace(" "))
@@ -96,6 +118,10 @@ OPERATORS: list[tuple[type, Operator]] = [
     *mutators.mutation_operators,
     (cst.Expr, without_call),
     (cst.Raise, without_raise),
+    (cst.Return, without_return),
+    (cst.Del, without_del),
+    (cst.Assign, without_assignment),
+    (cst.AugAssign, without_assignment),
     (cst.ExceptHandler, without_except),
     (cst.If, turned_round),
     (cst.While, turned_round),
@@ -217,6 +243,9 @@ NAMES: dict[Operator, Callable[[Any, Any], str]] = {
     ),
     without_call: lambda was, now: "without_call",
     without_raise: lambda was, now: "without_raise",
+    without_return: lambda was, now: "without_return",
+    without_del: lambda was, now: "without_del",
+    without_assignment: lambda was, now: "without_assignment",
     without_except: lambda was, now: "without_except",
     turned_round: lambda was, now: f"turned_round: {'if' if isinstance(was, cst.If) else 'while'}",
 }

@@ -1,7 +1,8 @@
 """The scenarios that the explorer visits completely.
 
 In the large ones private calls are done at once, and tokens take no steps: see
-`disk.Disk.is_private` and `simulated_process.Rules`.
+`disk.Disk.is_private` and `simulated_process.Rules`. A directory lists its names sorted
+and backwards; in `INTENT_LEFT` in every order, in the huge ones sorted only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ _THREE_SCRATCHES = Rules(scratches=3)
 _BACKWARDS = Rules(scratches=2, backwards=True)
 _TWO = [["acquire"], ["acquire"]]
 _LARGE: Any = {"at_once": True, "rules": Rules(tokens=False)}
-_LARGE_BACKWARDS: Any = {"at_once": True, "rules": Rules(tokens=False, backwards=True)}
+_EVERY_ORDER: Any = {"at_once": True, "rules": Rules(tokens=False, orders="every")}
+# with a second order they would not fit into memory
+_HUGE: Any = {"at_once": True, "rules": Rules(tokens=False, orders="sorted")}
+_HUGE_BACKWARDS: Any = {
+    "at_once": True,
+    "rules": Rules(tokens=False, backwards=True, orders="sorted"),
+}
 _HELD = ((0, 1),)  # w0 has the lock at the start
 
 TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
@@ -77,14 +84,14 @@ PERSON_REPEATS = Scenario(
     "two takeovers, a person writes the very same bytes twice",
     [_ROUND, ["acquire"]],
     person=("write", "rm", "write"),
-    **_LARGE,
+    **_HUGE,
 )
 TWO_CYCLES = Scenario("two take a free lock, keep it, release it", [_CYCLE, _CYCLE], **_LARGE)
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario(
     "a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_LARGE
 )
 HEARTBEAT_GOES_LAST = Scenario(
-    "the same, and the heartbeat goes last", [_CYCLE[:2], *_TWO], _HELD, **_LARGE_BACKWARDS
+    "the same, and the heartbeat goes last", [_CYCLE[:2], *_TWO], _HELD, **_HUGE_BACKWARDS
 )
 TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_ROUND, *_TWO], _HELD, **_LARGE)
 TWO_TAKEOVERS_AND_PERSON = Scenario(
@@ -95,16 +102,16 @@ TWO_TAKEOVERS_AND_PERSON = Scenario(
     ("rm",),
     **_LARGE,
 )
-THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_LARGE)
+THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_HUGE)
 THREE_ROUNDS = Scenario(
-    "a release, two takeovers, each releases it", [_ROUND, _ROUND, _ROUND], _HELD, **_LARGE
+    "a release, two takeovers, each releases it", [_ROUND, _ROUND, _ROUND], _HELD, **_HUGE
 )
 INTENT_LEFT = Scenario(
     "a heartbeat asleep behind its intent, two takeovers",
     [_CYCLE[:2], *_TWO],
     _HELD,
     asleep=3,
-    **_LARGE,
+    **_EVERY_ORDER,
 )
 COLLECTOR = Scenario(
     "a release, a takeover, a garbage collector",
@@ -129,7 +136,7 @@ PRIVATE_REMOVED_AND_PERSON = Scenario(
     [_ROUND, ["acquire"], ["remove_private"]],
     _HELD,
     person=("rm",),
-    rules=Rules(scratches=2, tokens=False, laid_out=False),
+    rules=Rules(scratches=2, tokens=False, laid_out=False, orders="sorted"),
 )
 DEATH = Scenario(
     "a cycle and a round, one is killed and is replaced", [_CYCLE, _ROUND], _HELD, deaths=1
@@ -162,8 +169,14 @@ THREADS_AND_OTHER = Scenario(
     [_CYCLE[:2], *_TWO],
     _HELD,
     threads=True,
-    **_LARGE,
+    **_HUGE,
 )
 
 ALL = [value for value in list(vars().values()) if isinstance(value, Scenario)]
-SHORT = [LONGER_ROUNDS, PERSON_EDITS, DEATH_AND_PERSON]
+SHORT = [
+    LONGER_ROUNDS,
+    PERSON_EDITS,
+    DEATH_AND_PERSON,
+    THREADS._replace(rules=_TWO_SCRATCHES),
+    COLLECTOR._replace(rules=Rules()),
+]

@@ -27,13 +27,14 @@ from swarm.errors import LockHeld, LockLost, NotYours
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.stores.file.swap import SwapDirectory
-from swarm.stores.file.tokens import TokenCounters
+from swarm.stores.file.tokens import Generation, TokenCounters
 from swarm.system.clock import Clock
 
 _SWAP: Any = importlib.import_module("swarm.stores.file.swap")  # to replace its `os`
 _BUSY: Any = importlib.import_module("swarm.stores.busy")  # and its `time`
 TTL = 60.0
 _FAR = 1e6  # seconds: past every lease
+GENERATION = Generation(0, 0, 0)
 
 Note = tuple[Any, ...]
 """The answer of an operation: ("created", bool), ("acquired", record), ("refused",),
@@ -59,11 +60,13 @@ class Rules(NamedTuple):
       at the right moment.
     - `backwards`: where two processes meet, the later one goes first instead of the
       earlier.
+    - `orders`: the orders in which a directory lists its names, a key of `disk.ORDERS`.
     """
 
     scratches: int = 1
     tokens: bool = True
     backwards: bool = False
+    orders: str = "both"
     # no process removes the private directories, so making them takes no steps
     laid_out: bool = True
 
@@ -380,8 +383,15 @@ class _Store:
         self.swap = swap(LIVE, PRIVATE, make_dirs=self._make_dirs, fs=calls)
         self.swap._own = run.memory.scratch
         self.swap._numbers = run.fresh  # type: ignore[assignment]
-        self._counters = tokens(PRIVATE, boot=lambda: "boot", make_dirs=lambda path: None, fs=calls)
-        self._counters._known = 0
+        self._counters = tokens(
+            PRIVATE,
+            boot=lambda: "boot",
+            now=self.clock.now,
+            were_given=lambda: False,
+            make_dirs=lambda path: None,
+            fs=calls,
+        )
+        self._counters._known = GENERATION
 
     def _make_dirs(self, path: str) -> None:
         """Make the directories, where any of them may be missing."""
@@ -414,6 +424,9 @@ class _Store:
 
     def next_token(self, key: str) -> int:
         return self._counters.next(TASK)
+
+    def advance_tokens(self, namespace: str, past: int) -> None:
+        """Do nothing: only where tokens take no steps can a token be too small."""
 
     def token_bound(self, key: str) -> int:
         return self._counters.upper_bound(TASK)
@@ -470,6 +483,10 @@ class _Calls:
             return path == f"{PRIVATE}/tokens"
         found: bool = self._run.ask("exists", path)
         return found
+
+    def changed_at(self, path: str) -> int:
+        """Answer without a step: no process replaces a generation."""
+        return GENERATION.made_at
 
     def age(self, path: str) -> float:
         """After waiting once for another process, an intent is old.

@@ -7,6 +7,7 @@ must find it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from proof import scenarios
@@ -244,6 +245,22 @@ class _CreatesWithoutRevoking(SwapDirectory):
         return self.read(name) == data
 
 
+class _CreatesAndRevokesOnlyTheFirst(SwapDirectory):
+    """Revoke only one of several intents after linking."""
+
+    _creating = False
+
+    def _create(self, name: str, data: bytes) -> bool:
+        self._creating = True
+        try:
+            return super()._create(name, data)
+        finally:
+            self._creating = False
+
+    def _revoke_all(self, intents: list[str]) -> None:
+        super()._revoke_all(intents[:1] if self._creating else intents)
+
+
 class _ChangesWithoutRevoking(SwapDirectory):
     def _revoke_rivals(self, name: str, mine: str, scratch: str) -> None:
         pass
@@ -305,7 +322,13 @@ class _TokenTakenTooEarly(LockTable):
     """
 
     def _try_to_acquire(
-        self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None
+        self,
+        task: str,
+        worker: str,
+        ttl: float | None,
+        who: dict[str, object] | None,
+        above: int,
+        before_write: Callable[[Lock], object],
     ) -> Lock | None:
         key = f"locks/{task}"
         token = self.store.next_token(key)
@@ -319,11 +342,11 @@ class _TokenTakenTooEarly(LockTable):
         lock = new_lock(task, worker, ttl, token, self.clock, who)
         if not self._write(task, data, holder, lock):
             return None
-        return self._settle_token(lock) if data is None else lock
+        return self._settle_token(lock, before_write) if data is None else lock
 
 
 class _TokenNotCompared(LockTable):
-    def _settle_token(self, lock: Lock) -> Lock:
+    def _settle_token(self, lock: Lock, before_write: Callable[[Lock], object]) -> Lock:
         return lock
 
 
@@ -351,6 +374,11 @@ def _collect_without_revoking(records: SwapDirectory) -> None:
             records, f"{records._intents}/{intent}", swap.GARBAGE_AGE
         ):
             records._unlink_if_there(f"{records._intents}/{intent}")
+
+
+def _listed(order: str, scenario: Scenario) -> Scenario:
+    """Return a part of a scenario, so that a variant is found sooner."""
+    return scenario._replace(rules=scenario.rules._replace(orders=order))
 
 
 ALL = [
@@ -392,12 +420,17 @@ ALL = [
         scenarios.PERSON_REMOVES,
     ),
     Variant(
+        "a creation that revokes only one of several",
+        Code(_CreatesAndRevokesOnlyTheFirst),
+        _listed("backwards", scenarios.TWO_TAKEOVERS_AND_PERSON),
+    ),
+    Variant(
         "a change without revoking", Code(_ChangesWithoutRevoking), scenarios.HOLDER_AND_TAKEOVER
     ),
     Variant(
         "an intent removed before its owner is revoked",
         Code(_RemovesIntentBeforeRevoking),
-        scenarios.INTENT_LEFT,
+        _listed("sorted", scenarios.INTENT_LEFT),
     ),
     Variant(
         "a comparison before the others are revoked",

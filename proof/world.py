@@ -83,7 +83,7 @@ class World:
 
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
-        self.disk = Disk(laid_out=scenario.rules.laid_out)
+        self.disk = Disk(laid_out=scenario.rules.laid_out, orders=scenario.rules.orders)
         self.processes = Processes(
             [*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.rules
         )

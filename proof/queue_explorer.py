@@ -1,0 +1,300 @@
+"""Go through every interleaving of workers that claim one task, breadth first.
+
+The explorer runs swarm's own `Claims`, `LogFold`, `QueueState` and `directing`. A step
+is one append to the queue's log, one read of it, one reading of the clock, or one change
+of the lock. The lock is an atomic record here, since `proof.explorer` proves the lock.
+Between two steps every process may be next, and the time of a lease may pass.
+
+A running frame cannot be copied. So the position of a process is its script and the
+results of its steps so far; the script is run again with these results, and is stopped
+at the first step without a result.
+
+Checked, in each final state and whenever a worker is told that it has the task:
+
+- The task has used up as many attempts as workers were told that they have the task. A
+  process that ends before the store took its `void` may have used one up, too.
+- The task has failed only if that many workers were told, and is running only if the
+  worker of its claim was told.
+- No worker is told while another is at work within its lease.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+from proof.explorer import Exploration
+from proof.queue_world import TASK, TTL, Call, NextCall, Port, Result, World, queue_log, results_of
+from proof.report import Report
+from swarm.errors import LockHeld, LockLost, StoreError, WrongState
+from swarm.queue import directing
+from swarm.queue.claims import Claims, Ending
+from swarm.queue.events import FAILED, RUNNING, event
+from swarm.queue.state import QueueState
+
+
+class Scenario(NamedTuple):
+    """Scripts of processes, and what may happen meanwhile.
+
+    A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`, `release`,
+    `cancel` and `retry`. After a claim that was refused, it goes on with its next claim.
+    A script that ends without ending its claim is that of a worker which dies. `leases`:
+    how often a whole lease passes. `errors`: how often an append raises StoreError,
+    before or after it has written its line.
+    """
+
+    name: str
+    scripts: tuple[tuple[str, ...], ...]
+    max_attempts: int = 1
+    leases: int = 1
+    errors: int = 0
+
+
+class Code(NamedTuple):
+    """The code under test: swarm's own, or a variant that is broken on purpose."""
+
+    claims: type[Claims] = Claims
+    cancel_frees_the_lock: bool = False
+
+
+class _AttemptsOfSleepersCount(Claims):
+    """Release a claim of which its worker was not told, instead of voiding it."""
+
+    def _void(self) -> None:
+        for task_id, worker, token in self._untold:
+            self._log.append(event("release", id=task_id, worker=worker, token=token))
+        self._untold.clear()
+
+
+class _ErrorsUseAttemptsUp(Claims):
+    """Void only claims that are known to be in the log."""
+
+    def _void(self) -> None:
+        known = self._log.state.entries[TASK]
+        self._untold = [claim for claim in self._untold if claim[2] == known.token]
+        super()._void()
+
+
+class _ToldAfterTheLease(Claims):
+    """Do not look at the clock after the claim is in the log."""
+
+    def _check_lease(self, task_id: str, began: float, ttl: float) -> None:
+        pass
+
+
+_ROUND = ("claim", "fail")
+_TWICE = ("claim", *_ROUND)
+SLEEP = Scenario("two claim, each may sleep past its lease", (_ROUND, _ROUND))
+DEATH = Scenario("two attempts, one worker dies", (("claim",), (*_ROUND, *_ROUND)), 2, leases=2)
+ERROR = Scenario("an append fails", (_TWICE, _ROUND), errors=1)
+ERRORS = Scenario("two appends fail", (_TWICE, _ROUND), errors=2)
+CANCEL = Scenario(
+    "a task is cancelled and retried",
+    (("claim", "work", "fail"), ("cancel", "retry"), ("claim", "done")),
+)
+SHORT = (SLEEP, DEATH, ERROR, ERRORS)
+LONG = (
+    *SHORT,
+    CANCEL,
+    Scenario("two claim twice, and may sleep twice", (_TWICE, _TWICE), leases=2),
+    Scenario("three claim, and may sleep twice", (_ROUND, _ROUND, _ROUND), leases=2),
+    Scenario("three claim, two attempts", (_ROUND, ("claim", "release"), ("claim",)), 2, leases=2),
+)
+VARIANTS = (
+    ("the attempt of a sleeper counts", Code(_AttemptsOfSleepersCount), SLEEP),
+    ("an error of the store uses an attempt up", Code(_ErrorsUseAttemptsUp), ERROR),
+    ("a worker is told after its lease", Code(_ToldAfterTheLease), DEATH),
+    ("a cancel frees the lock", Code(cancel_frees_the_lock=True), CANCEL),
+)
+
+
+def prove(report: Report, *, short: bool) -> None:
+    """Add the rows of this part. The short form has fewer scenarios, but all variants."""
+    for scenario in SHORT if short else LONG:
+        seen = explore(scenario)
+        figures = f"{seen.states:,} states, {seen.transitions:,} steps, depth {seen.depth}"
+        report.row("claims", scenario.name, figures, held=not seen.violation, seconds=seen.seconds)
+        if seen.violation:
+            report.say(seen.violation, *seen.trace)
+    for name, code, scenario in VARIANTS:
+        seen = explore(scenario, code)
+        figures = f"found after {seen.states:,} states" if seen.violation else "SURVIVED"
+        report.row("claims, broken on purpose", name, figures, held=bool(seen.violation))
+
+
+def explore(scenario: Scenario, code: Code | None = None) -> Exploration:
+    """Visit all states. Stop at the first violation."""
+    # A script that is run again must write the same lines.
+    with mock.patch.object(directing, "_nonce", return_value="nonce"):
+        return _explore(_Crew(scenario, code or Code()))
+
+
+def _explore(crew: _Crew) -> Exploration:
+    begun = time.monotonic()
+    start = crew.start()
+    came_from: dict[_State, tuple[_State, str] | None] = {start: None}
+    frontier = [start]
+    transitions = depth = 0
+
+    def result(violation: str = "", trace: tuple[str, ...] = ()) -> Exploration:
+        seconds = time.monotonic() - begun
+        return Exploration(
+            len(came_from), transitions, depth, 0, seconds, not violation, violation, trace
+        )
+
+    while frontier:
+        following: list[_State] = []
+        for state in frontier:
+            for move, after in crew.moves(state):
+                transitions += 1
+                if after in came_from:
+                    continue
+                came_from[after] = state, move
+                following.append(after)
+                if violation := crew.violation(state, after):
+                    return result(violation, tuple(_way(came_from, after)))
+        frontier = following
+        depth += bool(frontier)
+    return result()
+
+
+def _way(came_from: dict[_State, tuple[_State, str] | None], state: _State) -> list[str]:
+    lines = []
+    while (before := came_from[state]) is not None:
+        state, move = before
+        lines.append(move)
+    return lines[::-1]
+
+
+# The processes ------------------------------------------------------------------------
+
+
+class _Spot(NamedTuple):
+    """A position of a process: the results of its steps, its next step (None at the end)
+    and its notes.
+    """
+
+    results: tuple[Result, ...]
+    call: Call | None
+    notes: tuple[tuple[Any, ...], ...]
+
+    def tokens(self, what: str) -> list[int]:
+        """Return the tokens of the notes of one kind."""
+        return [note[1] for note in self.notes if note[0] == what]
+
+    def at_work_until(self) -> int:
+        """The end of the lease of a process at work, 0 if it is not at work."""
+        until = 0
+        for what, *rest in self.notes:
+            until = rest[1] if what in ("told", "beat") else 0
+        return until
+
+
+_State = tuple[World, tuple[_Spot, ...]]
+
+
+class _Crew:
+    """The processes of a scenario, and the moves that they can make."""
+
+    def __init__(self, scenario: Scenario, code: Code) -> None:
+        self._scenario = scenario
+        self._code = code
+        self._spots: dict[tuple[int, tuple[Result, ...]], _Spot] = {}
+
+    def start(self) -> _State:
+        spec = {"prompt": "x", "max_attempts": self._scenario.max_attempts}
+        added = event("add", id=TASK, **spec)
+        world = World(0, self._scenario.errors, None, 0, (added,))
+        return world, tuple(self._spot(n, ()) for n in range(len(self._scenario.scripts)))
+
+    def moves(self, state: _State) -> Iterator[tuple[str, _State]]:
+        world, spots = state
+        for number, spot in enumerate(spots):
+            if spot.call is None:
+                continue
+            for result, after in results_of(spot.call, world):
+                reached = self._spot(number, (*spot.results, result))
+                if reached.call is None:  # only its notes count from now on
+                    reached = _Spot((), None, reached.notes)
+                move = f"w{number}: {spot.call} -> {result} {reached.notes[len(spot.notes) :]}"
+                yield move, (after, (*spots[:number], reached, *spots[number + 1 :]))
+        if world.time < self._scenario.leases and any(spot.call for spot in spots):
+            yield "a lease passes", (world._replace(time=world.time + 1), spots)
+
+    def violation(self, before: _State, after: _State) -> str:
+        """Return the promise that a move has broken, "" if it broke none."""
+        world, spots = after
+        for number, (old, new) in enumerate(zip(before[1], spots, strict=True)):
+            if len(new.tokens("told")) > len(old.tokens("told")):
+                for other, spot in enumerate(spots):
+                    if other != number and world.time < spot.at_work_until():
+                        return f"w{number} was told while w{other} was at work"
+        if any(spot.call for spot in spots):
+            return ""
+        return self._final_violation(
+            world,
+            [token for spot in spots for token in spot.tokens("told")],
+            [token for spot in spots for token in spot.tokens("not voided")],
+        )
+
+    def _final_violation(self, world: World, told: list[int], unknown: list[int]) -> str:
+        queue = QueueState()
+        for line in world.lines:
+            queue.apply(line)
+        entry = queue.entries[TASK]
+        released = sum(b'"op": "release"' in line for line in world.lines)
+        directed = any("retry" in script for script in self._scenario.scripts)
+        counted = range(len(told), len(told) + len(unknown) + 1)
+        if entry.state == FAILED and counted[-1] < entry.max_attempts:
+            return f"the task failed, and {len(told)} workers were told that they have it"
+        if entry.state == RUNNING and entry.token not in (*told, *unknown):
+            return f"the task is running by a claim of which no worker was told: {entry.token}"
+        if not directed and not released and entry.attempts not in counted:
+            return f"{entry.attempts} attempts are used up, and {len(told)} workers were told"
+        return ""
+
+    def _spot(self, number: int, results: tuple[Result, ...]) -> _Spot:
+        key = number, results
+        if key not in self._spots:
+            port = Port(results)
+            try:
+                self._run(f"w{number}", self._scenario.scripts[number], port)
+            except NextCall:
+                pass
+            self._spots[key] = _Spot(results, port.pending, tuple(port.notes))
+        return self._spots[key]
+
+    def _run(self, worker: str, script: tuple[str, ...], port: Port) -> None:
+        """Run a script from its beginning."""
+        log = queue_log(port)
+        claims = self._code.claims(log)
+        token: int | None = None
+        for op in script:
+            try:
+                if op == "claim":
+                    claim = claims.named(TASK, worker, TTL, bound=False)
+                    token = claim.token
+                    port.notes.append(("told", token, int(claim.lock.holder["ends"])))
+                elif op == "cancel":
+                    task = directing.cancel(log, TASK, worker, "")
+                    if self._code.cancel_frees_the_lock and task.token:
+                        log.release_quietly(TASK, task.worker, task.token)
+                elif op == "retry":
+                    directing.retry(log, claims, TASK, worker)
+                elif token is not None and op == "work":
+                    lock = log.locks.heartbeat(TASK, worker, token)
+                    port.notes.append(("beat", token, int(lock.holder["ends"])))
+                elif token is not None:
+                    port.notes.append(("stopped", token))
+                    claims.end(Ending(op, TASK, worker, token))
+                    token = None
+            except LockLost:
+                assert token is not None
+                port.notes.append(("stopped", token))
+                log.release_quietly(TASK, worker, token)
+                token = None
+            except (LockHeld, WrongState, StoreError):
+                pass
+        port.notes += [("not voided", token) for _, _, token in claims._untold]

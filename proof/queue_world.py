@@ -1,0 +1,210 @@
+"""The world in which `proof.queue_explorer` lets workers claim one task.
+
+It has the queue's log, one lock and the time, counted in leases. A process reaches it
+through a `Port`, one step at a time. The classes below stand for swarm's own store, clock
+and lock table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from swarm.errors import LockHeld, LockLost, NotYours, StoreError
+from swarm.locks.expiry import EXPIRED, FREE, HELD, LockStatus
+from swarm.locks.record import Lock
+from swarm.queue.log import QueueLog
+
+TASK = "t"
+TTL = 1.0
+
+
+class Row(NamedTuple):
+    """The lock."""
+
+    worker: str
+    token: int
+    ends: int
+    must_stop: str = ""
+
+
+class World(NamedTuple):
+    time: int
+    errors: int
+    row: Row | None
+    tokens: int
+    lines: tuple[bytes, ...]
+
+
+Call = tuple[Any, ...]
+Result = Any
+_ERROR = "error"  # the result of an append that raised StoreError
+
+
+def results_of(call: Call, world: World) -> Iterator[tuple[Result, World]]:
+    """Yield each result that a step may have, and the world after it."""
+    what, *args = call
+    row = world.row
+    if what == "clock":
+        yield world.time, world
+    elif what == "read":
+        yield world.lines[args[0] :], world
+    elif what == "status":
+        yield (row, row is not None and world.time < row.ends), world
+    elif what == "append":
+        written = world._replace(lines=(*world.lines, args[0]))
+        yield len(written.lines), written
+        if world.errors:
+            yield _ERROR, written._replace(errors=world.errors - 1)
+            yield _ERROR, world._replace(errors=world.errors - 1)
+    elif what == "acquire":
+        if row is not None and world.time < row.ends:
+            yield None, world
+        else:
+            taken = Row(args[0], world.tokens + 1, world.time + 1)
+            yield taken, world._replace(row=taken, tokens=taken.token)
+    elif row is None or (row.worker, row.token) != tuple(args[:2]):
+        yield None, world
+    elif what == "release":
+        yield row, world._replace(row=None)
+    elif what == "heartbeat":
+        changed = row if row.must_stop else row._replace(ends=world.time + 1)
+        yield changed, world._replace(row=changed)
+    else:
+        assert what == "stop"
+        changed = row._replace(must_stop=args[2])
+        yield changed, world._replace(row=changed)
+
+
+def queue_log(port: Port) -> QueueLog:
+    """Return a queue's log of this world."""
+    log = QueueLog(_Store(port))  # type: ignore[arg-type]
+    log.locks = _Locks(port)  # type: ignore[assignment]
+    log.status = _Status()  # type: ignore[assignment]
+    return log
+
+
+class NextCall(BaseException):
+    """The process has reached a step without a result."""
+
+
+class Port:
+    """The steps of one process: results that are known, then the next step."""
+
+    def __init__(self, results: tuple[Result, ...]) -> None:
+        self.pending: Call | None = None
+        self.notes: list[tuple[Any, ...]] = []
+        self._results = results
+        self._position = 0
+        self._read_up_to = -1  # the end of the log if the last step was a read
+
+    def call(self, *call: Any) -> Result:
+        if self.pending is not None or self._position == len(self._results):
+            self.pending = self.pending or call
+            raise NextCall
+        self._position += 1
+        self._read_up_to = -1
+        result = self._results[self._position - 1]
+        if result == _ERROR:
+            raise StoreError("the disk is full")
+        return result
+
+    def read(self, start: int) -> tuple[bytes, ...]:
+        """Read the log. A reader that has just read up to its end has read it all."""
+        if start == self._read_up_to:
+            return ()
+        lines: tuple[bytes, ...] = self.call("read", start)
+        self._read_up_to = start + len(lines)
+        return lines
+
+
+class _Clock:
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def steady(self) -> float:
+        return float(self._port.call("clock"))
+
+    def now(self) -> float:
+        return 0.0
+
+    def written(self, moment: float) -> str:
+        return ""
+
+
+class _Store:
+    """The parts of a store that a queue uses."""
+
+    def __init__(self, port: Port) -> None:
+        self.clock = _Clock(port)
+        self._port = port
+
+    def append(self, log: str, line: bytes) -> str:
+        return str(self._port.call("append", line))
+
+    def read_log(self, log: str, cursor: str = "", limit: int = 0) -> tuple[list[bytes], str]:
+        start = int(cursor or 0)
+        lines = self._port.read(start)
+        return list(lines), str(start + len(lines))
+
+    def continues(self, before: str, after: str) -> bool:
+        return True
+
+    def cache_get(self, name: str) -> None:
+        return None
+
+
+class _Status:
+    """A status log that takes no steps."""
+
+    def append(self, *record: object) -> None:
+        pass
+
+    def query(self, task: str) -> list[tuple[str, dict[str, object]]]:
+        return []
+
+
+class _Locks:
+    """The lock of the task."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def acquire(self, task: str, worker: str, ttl: float, *, bound: bool, above: int = 0) -> Lock:
+        """`above` is not needed: no token is ever lost here."""
+        row = self._port.call("acquire", worker)
+        if row is None:
+            raise LockHeld(task, "", "it is held")
+        return _lock(row)
+
+    def status(self, task: str) -> LockStatus:
+        row, held = self._port.call("status")
+        return (
+            LockStatus(FREE) if row is None else LockStatus(HELD if held else EXPIRED, _lock(row))
+        )
+
+    def release(self, task: str, worker: str, token: int, *, known: Lock | None = None) -> None:
+        if self._port.call("release", worker, token) is None:
+            raise NotYours(task, "it is another worker's")
+
+    def heartbeat(self, task: str, worker: str, token: int) -> Lock:
+        row = self._port.call("heartbeat", worker, token)
+        if row is None or row.must_stop:
+            raise LockLost(task, "it is lost")
+        return _lock(row)
+
+    def ask_to_stop(self, task: str, worker: str, token: int, why: str) -> None:
+        self._port.call("stop", worker, token, why)
+
+
+def _lock(row: Row) -> Lock:
+    return Lock(
+        task_id=TASK,
+        worker=row.worker,
+        acquired_at="",
+        heartbeat_at="",
+        ttl=TTL,
+        expires_at="",
+        token=row.token,
+        holder={"ends": row.ends, "must_stop": row.must_stop},
+    )
