@@ -15,6 +15,9 @@ BIN := .venv/bin
 MCP1 := .venv/mcp1# the previous major of the MCP SDK, for one test: the two cannot be installed side by side
 ENVIRONMENT := .venv/.complete
 PEERS := .venv/.peers
+LOWEST := .cache/lowest# an environment with the lowest versions of every extra
+LOWEST_TESTS := $(addprefix tests/,stores/test_contract.py stores/test_redis.py stores/test_postgres.py web/test_app.py \
+  agents/test_mcp.py formats/test_yaml_codec.py queue/test_import_file.py)
 unexport PYTHONDONTWRITEBYTECODE# otherwise every process of a test compiles swarm again
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
 
@@ -37,6 +40,11 @@ test-fast: $(ENVIRONMENT) ## run the tests that need no server, no root and no l
 .PHONY: test-pythons
 test-pythons: $(ENVIRONMENT) ## run the demo and the fast tests under other Pythons (PYTHONS="3.13 3.15" for some; needs root)
 	@JOBS=$(JOBS) PYTHON=$(PYTHON) tests/pythons.sh test $(PYTHONS) -- $(ARGS)
+
+.PHONY: test-lowest
+test-lowest: $(LOWEST)/.complete ## run the demo and the tests of every extra with the lowest versions that pyproject.toml allows
+	$(LOWEST)/bin/python -m swarm demo --json | grep '"ok": true' >/dev/null
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider $(LOWEST_TESTS) -k "not previous_sdk" $(ARGS)
 
 .PHONY: check
 check: $(ENVIRONMENT) ## lint, formatting, types, layers, shell
@@ -67,38 +75,53 @@ lock: python ## write requirements/*.txt from the *.in (ARGS=--upgrade for the n
 	  $(PYTHON) -m venv .cache/uv; \
 	  .cache/uv/bin/pip install --quiet uv; \
 	}; \
+	compile=("$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS)); \
 	for name in dev bench mcp1 pythons; do \
-	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS) \
-	    --output-file requirements/$$name.txt requirements/$$name.in; \
-	done
+	  "$${compile[@]}" --output-file requirements/$$name.txt requirements/$$name.in; \
+	done; \
+	"$${compile[@]}" --upgrade --resolution lowest-direct --extra all \
+	  --output-file requirements/lowest.txt requirements/lowest.in pyproject.toml
 
 .PHONY: clean
 clean: ## remove all files that the other targets made
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Built again from nothing when the locked requirements change.
-$(ENVIRONMENT): requirements/dev.txt requirements/mcp1.txt | python
-	rm -rf .venv
+# $(call make-environment,DIRECTORY)
+define make-environment
+	rm -rf $(1)
 	if type -P uv >/dev/null; then \
-	  uv venv --quiet --no-python-downloads --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv; \
-	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt; \
-	  uv pip install --quiet --python $(BIN)/python --target $(MCP1) --require-hashes -r requirements/mcp1.txt; \
+	  uv venv --quiet --no-python-downloads --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(1); \
 	else \
 	  PYTHON=$(PYTHON) tests/install_debian_packages.sh environment; \
-	  $(PYTHON) -m venv .venv; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(MCP1) --require-hashes -r requirements/mcp1.txt; \
+	  $(PYTHON) -m venv $(1); \
 	fi
+endef
+
+# $(call install,DIRECTORY,NAME,OPTIONS): what requirements/NAME.txt lists
+define install
+	if type -P uv >/dev/null; then \
+	  uv pip install --quiet --python $(1)/bin/python $(3) --require-hashes -r requirements/$(2).txt; \
+	else \
+	  $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(3) --require-hashes -r requirements/$(2).txt; \
+	fi
+endef
+
+# Built again from nothing when the locked requirements change.
+$(ENVIRONMENT): requirements/dev.txt requirements/mcp1.txt | python
+	$(call make-environment,.venv)
+	$(call install,.venv,dev)
+	$(call install,.venv,mcp1,--target $(MCP1))
+	touch $@
+
+$(LOWEST)/.complete: requirements/lowest.txt | python
+	$(call make-environment,$(LOWEST))
+	$(call install,$(LOWEST),lowest)
 	touch $@
 
 # The peers of the benchmark. They share the environment, and so the versions in it.
 $(PEERS): requirements/bench.txt $(ENVIRONMENT)
-	if type -P uv >/dev/null; then \
-	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt; \
-	else \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt; \
-	fi
+	$(call install,.venv,bench)
 	touch $@
 
 .PHONY: python

@@ -112,7 +112,7 @@ def _with_records(directory: str) -> dict[str, dict[int, float]]:
         "swarm_status_log.sh query": {},
         "swarm_status_log.sh tail": {},
     }
-    first: Steps = {"swarm status, the first time": {}}
+    first: Steps = {"swarm status, first time": {}}
     again: Steps = {"swarm status, again": {}}
     for count in RECORDS:
         path = f"{directory}/{count}"
@@ -124,7 +124,7 @@ def _with_records(directory: str) -> dict[str, dict[int, float]]:
         commands["grep -F"][count] = command(path, "grep", "-F", '"task-000001"', "status.log")
         commands["swarm_status_log.sh query"][count] = command(path, LOG, "query", "task-000001")
         commands["swarm_status_log.sh tail"][count] = command(path, LOG, "tail")
-        first["swarm status, the first time"][count] = command(path, *swarm("status"))
+        first["swarm status, first time"][count] = command(path, *swarm("status"))
         again["swarm status, again"][count] = command(path, *swarm("status"))
     return (
         _taken(first, rounds=1)

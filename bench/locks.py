@@ -23,10 +23,10 @@ from tests.support.servers.valkey import ValkeyServer
 PROCESSES = 8
 SECONDS = 2.0
 ROUNDS = 5
-_REDIS = "redis-py Lock, on Valkey"
+_REDIS = "redis-py Lock"
 _FILE_LOCKS = ("filelock SoftFileLock", "filelock SoftFileLease")
-_CALLS = "the system calls of swarm's acquire_lock, release_lock alone"
-_OURS = "swarm: acquire_lock, release_lock"
+_CALLS = "swarm's system calls alone"
+_OURS = "swarm"
 
 Open = Callable[[], tuple[Acquire, Release]]
 
@@ -62,7 +62,7 @@ def _alone(report: Report, directory: str, peers: dict[str, Open]) -> None:
         _CALLS: _calls_alone(f"{directory}/calls"),
         _OURS: acquire_release,
         "swarm: hold": hold,
-        "swarm: update_heartbeat": lambda: manager.update_heartbeat("kept"),
+        "swarm: heartbeat": lambda: manager.update_heartbeat("kept"),
         "swarm: is_locked": lambda: manager.is_locked("kept"),
     }
     goals = [
@@ -70,7 +70,7 @@ def _alone(report: Report, directory: str, peers: dict[str, Open]) -> None:
         *(Goal(_OURS, peer, at_most=1.0) for peer in _FILE_LOCKS),
     ]
     report.microseconds(
-        "Acquire and release a lock, in one process",
+        "Acquire and release a lock",
         medians(candidates, rounds=25, repeat=100),
         goals,
     )

@@ -16,7 +16,7 @@ from bench.marks import mark
 from bench.on_huey import HueyQueue
 from bench.peers import Acquire, QueuePeer, Release, module
 
-FLOOR = "O_EXCL: create, write 250 bytes, close, unlink"
+FLOOR = "bare O_EXCL file"
 _RECORD = b"x" * 250
 _FOREVER = 60.0
 
@@ -28,13 +28,13 @@ def locks() -> dict[str, Open]:
         FLOOR: _exclusive_file,
         "filelock SoftFileLock": lambda directory: _filelock(directory, "SoftFileLock"),
         "filelock SoftFileLease": lambda directory: _filelock(directory, "SoftFileLease"),
-        "SQLite, WAL: INSERT, DELETE": _sqlite_lock,
+        "SQLite": _sqlite_lock,
     }
 
 
 def appends() -> dict[str, Callable[[str], Callable[[bytes], object]]]:
     return {
-        "write on an open O_APPEND descriptor": _raw_append,
+        "bare write": _raw_append,
         "logging.FileHandler": _file_handler,
         "open, json.dumps, write, close": _open_and_dump,
     }

@@ -82,7 +82,7 @@ def _query(report: Report, directory: str) -> None:
     candidates = {
         grep: command(directory, "grep", "-F", f'"{_TASK}"', "status.log"),
         ours: command(directory, LOG, "query", _TASK),
-        "Python, json.loads for each line": command(directory, PYTHON, "-c", _JSON_QUERY),
+        "Python, json.loads": command(directory, PYTHON, "-c", _JSON_QUERY),
         "jq": command(directory, "jq", "-c", f'select(.task_id == "{_TASK}")', "status.log"),
     }
     found = medians(candidates, rounds=5)
@@ -94,8 +94,8 @@ def _query(report: Report, directory: str) -> None:
 def _states(report: Report, directory: str) -> None:
     grep, first, again, check = (
         "grep -F, one task",
-        "swarm status --json, the first time",
-        "swarm status --json, again",
+        "swarm status, first time",
+        "swarm status, again",
         "lock check",
     )
     candidates = {
@@ -103,7 +103,7 @@ def _states(report: Report, directory: str) -> None:
         first: command(directory, *swarm("status", "--json")),
         "DuckDB": command(directory, sys.executable, "-c", _DUCKDB),
         "Polars": command(directory, sys.executable, "-c", _POLARS),
-        "Python, json.loads for each line": command(directory, PYTHON, "-c", _JSON_STATE),
+        "Python, json.loads": command(directory, PYTHON, "-c", _JSON_STATE),
         "jq": command(
             directory,
             "jq",
@@ -127,16 +127,14 @@ def _states(report: Report, directory: str) -> None:
         },
         rounds=25,
     )
-    report.milliseconds(
-        "The same again, against swarm_lock.sh check", seconds, [Goal(again, check, at_most=1.5)]
-    )
+    report.milliseconds("The same again", seconds, [Goal(again, check, at_most=1.5)])
 
 
 def _memory(report: Report, directory: str) -> None:
     cache = f"{directory}/.cache"
-    figures = {"python3 -I -S -c pass": most_memory(directory, PYTHON, "-I", "-S", "-c", "pass")}
+    figures = {"bare Python": most_memory(directory, PYTHON, "-I", "-S", "-c", "pass")}
     shutil.rmtree(cache, ignore_errors=True)
-    figures["swarm status, the first time"] = most_memory(directory, *swarm("status", "--json"))
+    figures["swarm status, first time"] = most_memory(directory, *swarm("status", "--json"))
     figures["swarm status, again"] = most_memory(directory, *swarm("status", "--json"))
     figures["swarm_status_log.sh query"] = most_memory(directory, LOG, "query", _TASK)
     figures["swarm_status_log.sh tail"] = most_memory(directory, LOG, "tail")
@@ -146,7 +144,7 @@ def _memory(report: Report, directory: str) -> None:
     )
     used = {name: bytes_ / 1e6 for name, bytes_ in figures.items()}
     report.add(
-        f"Memory at {RECORDS:,} records, at most, with all its processes",
+        f"Memory with {RECORDS:,} records",
         "MB",
         used,
         compared=False,

@@ -165,7 +165,11 @@ class Report:
 
 
 def rendered(document: str, stored: dict[str, dict[str, object]]) -> str:
-    """Return the document with the stored figures."""
+    """Return the document with the stored figures.
+
+    The list of goals alone shows a table with goals that has no ratios or only one.
+    Plots alone show how costs grow.
+    """
     tables = {
         part: [_table(saved) for saved in _list(figures["tables"])]
         for part, figures in stored.items()
@@ -176,13 +180,10 @@ def rendered(document: str, stored: dict[str, dict[str, object]]) -> str:
             summary += [_row(goal, table) for goal in table.goals]
     document = _with_block(document, "goals", summary)
     for name, figures in stored.items():
-        # as it was written
-        growths = [Growth(**saved) for saved in _list(figures["growths"])]  # type: ignore[arg-type]
         lines = [f"Measured {figures['measured']}.", ""]
         for table in tables[name]:
-            lines += table.markdown()
-        for growth in growths:
-            lines += growth.markdown()
+            if not table.goals or (table.compared and len(table.figures) > 2):
+                lines += table.markdown()
         document = _with_block(document, name, lines)
     return document
 
@@ -197,7 +198,7 @@ def _with_block(document: str, name: str, lines: list[str]) -> str:
 
 def _row(goal: Goal, table: Table) -> str:
     found = _number(goal.ratio(table.figures)) + ("×" if goal.than else f" {table.unit}")
-    than = f", against: {goal.than}" if goal.than else ""
+    than = f", against {goal.than}" if goal.than else ""
     verdict = "met" if goal.is_met(table.figures) else "**missed**"
     return (
         f"| {table.title}: {goal.subject}{than} | {found} | {goal.bound(table.unit)} | {verdict} |"

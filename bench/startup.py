@@ -13,7 +13,7 @@ from bench.commands import LOCK, LOG, PYTHON, command, swarm
 from bench.ratio import medians
 from bench.report import Goal, Report
 
-_FLOOR = "python3 -I -S -c pass"
+_FLOOR = "bare Python"
 _ARGPARSE = """
 import argparse, json, os, sys, time
 parser = argparse.ArgumentParser()
@@ -51,12 +51,8 @@ def run(report: Report) -> None:
             "swarm_lock.sh list": command(directory, LOCK, "list"),
             "swarm_status_log.sh append": command(directory, LOG, "append", "START", "w", "t"),
             "swarm_status_log.sh tail": command(directory, LOG, "tail"),
-            "a bash script with Python in a heredoc": command(
-                directory, "bash", "by_heredoc.sh", "x", "w"
-            ),
-            "a Python script with argparse and json": command(
-                directory, PYTHON, "by_argparse.py", "y", "w"
-            ),
+            "bash with Python in a heredoc": command(directory, "bash", "by_heredoc.sh", "x", "w"),
+            "Python with argparse and json": command(directory, PYTHON, "by_argparse.py", "y", "w"),
             # every tenth second with heartbeats
             "swarm hook, after a tool": _hook(directory, "PostToolUse"),
             "swarm hook, before an edit": _hook(directory, "PreToolUse"),
