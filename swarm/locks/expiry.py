@@ -1,12 +1,13 @@
 """Decide whether a lock counts: how its lease begins, how a heartbeat renews the lease,
 and when the lease ends.
 
-A lock counts until its lease has run out, or until the process that it is bound to has
-ended with its process group. An invalid record counts for UNREADABLE_GRACE seconds.
+A lock counts until its lease has run out. A lock that is bound to a process also ends
+when this process and its process group have ended. An invalid record counts as a lock
+for UNREADABLE_GRACE seconds.
 
-The time that is left follows from the stamp of the record, because the clock of a stamp
-does not jump. The wall clock decides if a user has edited the record after the stamp
-was written, or if the stamp was taken on another machine or before a restart.
+The stamp of the record decides how much time is left, because the clock of a stamp does
+not jump. The wall clock decides for a record that a user has edited, and for a stamp of
+another machine or of an earlier boot.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def orphaned(lock: Lock, clock: Clock) -> bool:
 def holder_gone(lock: Lock, clock: Clock) -> bool:
     """Return whether the process that the lock is bound to has ended with its group.
 
-    Return False if the end is not certain.
+    Return False if it is not certain that process and group have ended.
     """
     if not lock.is_bound or not stamp_counts(lock):
         return False
@@ -140,8 +141,9 @@ def new_lock(
 def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
     """Return a copy of the lock with a lease that begins now.
 
-    The new record always differs from the old record, because a record counts the
-    heartbeats. `group` is the process group that works for the holder from now on.
+    The new record always differs from the old record, because each record has the
+    number of heartbeats. `group` is the process group that works for the holder from
+    now on.
     """
     who = {key: value for key, value in lock.holder.items() if key in _PROCESS_KEYS}
     if group and lock.is_bound:

@@ -7,8 +7,9 @@ that has only one of the sets, and records that users wrote or edited.
 
 The field `holder` names the process that the lock is bound to, if any. The field also
 has a *stamp*: the reading of a clock that does not jump, with copies of the worker, the
-heartbeat and the ttl. A user who edits the record leaves the copies as they were. A
-`must_stop` in it says why the holder gets no further heartbeat.
+heartbeat and the ttl. After a user has edited the record, the copies differ from the
+record. The key `must_stop` in `holder` says why the holder's next heartbeats are
+refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _set = object.__setattr__
 
 
 class Lock:
-    """A lock, as its record says. The fields of a Lock cannot be changed.
+    """A lock as its record describes it. The fields of a Lock cannot be changed.
 
     `ttl` is None and `expires_at` is "" for a lock that never expires. `token` is None
     if the record has no token. `holder` has the stamp and, for a bound lock, the

@@ -24,10 +24,10 @@ HELD = "held"
 
 @dataclass(frozen=True)
 class ReservationRecord:
-    """A reservation. `task` is "" and `token` None if it was not made for a task.
+    """A reservation. `task` is "" and `token` is None for a reservation without a task.
 
-    `request` is a random string that a request keeps in both phases, ASKING and HELD.
-    So the records of two requests always differ.
+    `request` is a random string, which stays the same in both phases of a request,
+    ASKING and HELD. So the records of two requests always differ.
     """
 
     pattern: str
@@ -62,8 +62,9 @@ class Terms:
     """The terms on which a worker wants a pattern.
 
     If `task` and `token` name a claim of the worker, the reservation ends with this
-    claim. A reservation without a claim has a lease of `ttl` seconds. It also ends with
-    the process whose identity is `process`, unless `process` is empty.
+    claim. A reservation without a claim has a lease of `ttl` seconds. Such a
+    reservation also ends with the process whose identity is `process`, unless `process`
+    is empty.
     """
 
     pattern: str

@@ -11,9 +11,9 @@ Of two workers that ask at the same time, the worker that writes later sees the 
 of the other worker. At least one of the two workers gives way. A worker that holds a
 pattern never gives way to a worker that asks.
 
-A worker that finds a record that does not count any more removes the record. So a
-worker that was suspended between the steps 1 and 3 finds its record gone and starts
-again.
+If a worker finds a record that does not count any more, the worker removes this record.
+So a worker that was suspended between the steps 1 and 3 finds its record gone and
+starts again.
 
 A reservation for a task lasts as long as the claim of that task. The reservation ends
 without any further call when the task is done, released or taken over. A reservation
@@ -238,7 +238,7 @@ class Reservations:
         """Raise LockHeld if another worker's pattern overlaps.
 
         Of two workers that ask at the same time, the worker whose pattern sorts last
-        gives way at once. The other worker waits until the first worker has given way.
+        gives way at once, and the other worker waits for this.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):
@@ -248,7 +248,7 @@ class Reservations:
             time.sleep(_RETRY_INTERVAL)
 
     def _rival(self, pattern: str, worker: str) -> _Entry | None:
-        """Return another worker's record that counts and overlaps.
+        """Return a record of another worker that counts and overlaps with the pattern.
 
         Remove records that do not count.
         """
@@ -314,7 +314,7 @@ class Reservations:
         return self._retry_while_busy(self._store.replace, entry.key, entry.data, record.encode())
 
     def _withdraw(self, record: ReservationRecord) -> None:
-        """Remove the record of a request, in both phases of the request.
+        """Remove the record of a request, whichever of its two phases it has reached.
 
         Ignore errors of the store.
         """
@@ -347,7 +347,9 @@ class Reservations:
 
 
 def refusal(path: str, pattern: str, worker: str, task: str) -> str:
-    """Return that a path is reserved, and by which worker, without a full stop."""
+    """Return a sentence, without its full stop, which names the worker that reserved a
+    path.
+    """
     holder = foreign_name(worker) if worker else "an unknown worker"
     about = f", who works on {foreign_name(task)}" if task else ""
     return f"{foreign_name(path)} is reserved (as {foreign_name(pattern)}) by {holder}{about}"
