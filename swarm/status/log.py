@@ -1,8 +1,8 @@
 """The status log: how a record is written and read, on any store.
 
-A record has two of its fields under two names each: `type` and `state`, `reason` and
-`message`. A reader accepts records with only one of the two names, `worker_id` in place
-of `worker`, and unknown keys. A reader skips and counts each line that is not a JSON
+Two fields of a record have two names each: `type` and `state`, `reason` and `message`.
+A reader accepts records with only one of the two names, `worker_id` in place of
+`worker`, and unknown keys. A reader skips and counts each line that is not a JSON
 object.
 """
 
@@ -24,7 +24,7 @@ STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
 
 _QUOTED = {state: f'"{state}"' for state in STATES}
-# Characters of a name that readers take in; names that swarm writes are shorter.
+# Characters. Readers cut a longer name; names that swarm writes are shorter.
 NAME_LIMIT = 800
 _MAX_CACHED_NAMES = 1000
 MAX_TAIL = 64 << 20  # bytes of the records that `tail` returns
@@ -33,7 +33,8 @@ MAX_TAIL = 64 << 20  # bytes of the records that `tail` returns
 class StatusLog:
     """Writes and reads the log of one store.
 
-    `damaged` counts the lines that reading has skipped. `cut`: `tail` left out records.
+    `damaged` is the number of lines that readers skipped. `cut` says that the last
+    `tail` left out records.
     """
 
     def __init__(self, store: Store) -> None:
@@ -52,7 +53,8 @@ class StatusLog:
     ) -> bytes:
         """Append a record.
 
-        Return the line of the record. Raise BadInput before anything is written.
+        Return the line of the record. Raise BadInput for invalid input, before anything
+        is written.
         """
         return self._write(state, worker, task, reason, meta)[0]
 
@@ -67,7 +69,7 @@ class StatusLog:
         """Append a record.
 
         Return the line of the record, and the record in the form that readers get.
-        Raise BadInput before anything is written.
+        Raise BadInput for invalid input, before anything is written.
         """
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
@@ -115,7 +117,8 @@ class StatusLog:
     def tail(self, count: int) -> list[bytes]:
         """Return the lines of the last `count` records.
 
-        Return fewer if these have more than `MAX_TAIL` bytes. Then `cut` is true.
+        If these lines have more than `MAX_TAIL` bytes, return fewer lines and set
+        `cut`.
         """
         asked = count
         while True:
@@ -164,9 +167,9 @@ class StatusLog:
         away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
         """Yield records as they come, each with the cursor after the record. Begin
-        after the cursor `since`, or without `since` with the next new record. End after
-        `silence` seconds without a record. While the server is unreachable, call `away`
-        and go on; without `away`, raise Unreachable.
+        after the cursor `since`. Without `since`, begin with the next new record. End
+        after `silence` seconds without a record. While the server is unreachable, call
+        `away` and try again. Without `away`, raise Unreachable.
         """
         cursor = self.end() if since is None else since
         while True:
@@ -204,8 +207,8 @@ class StatusLog:
 
 
 def search_texts(task: str) -> tuple[bytes, bytes]:
-    """Return strings such that every record of a task contains at least one of them:
-    the forms in which JSON may write the task's name.
+    """Return the forms in which JSON may write the task's name. Every record of the
+    task contains at least one of these strings.
     """
     return json_codec.dumps(task).encode(), b"\\u"
 

@@ -28,7 +28,7 @@ _ONE_LINE = r'[^"\\\n]'  # a character within quotes, in any string
 def plain_rows(text: str) -> list[Row] | None:
     """Return the rows of a string of whole lines.
 
-    Return None if a line is not plain, or is a SKIP.
+    Return None if a line is not plain, or is a SKIP record.
     """
     if "\\" in text:
         return None
@@ -67,7 +67,7 @@ def _pattern(inside: str, states: Sequence[str], key: str) -> str:
 
 
 # Whether a SKIP is informational depends on its `meta`. So the first pattern matches no
-# SKIP, and the second excludes the keys that matter.
+# SKIP, and the second excludes the keys that make a SKIP informational.
 _ALL_PLAIN = _pattern(_NO_ESCAPES, STATES[:-1], '[^"]++')
 _OTHER_KEY = rf'(?!(?:{"|".join(INFORMATIONAL_KEYS)})"){_ONE_LINE}++'
 _ANY_LINE = _pattern(_ONE_LINE, STATES, _OTHER_KEY) + "|^(.*)\n"

@@ -92,7 +92,7 @@ class StatusSummary:
     def dump(self) -> Any:
         """Return the state column by column.
 
-        Columns load several times faster than one task at a time.
+        Columns load several times faster than rows.
         """
         tables = (self.started, self.waiting, self.errors, self.workers)
         names = LastMessage.field_names()
@@ -122,8 +122,8 @@ class StatusSummary:
     # Applying -------------------------------------------------------------------------
 
     def _has_room(self, rows: int) -> bool:
-        """Return whether `rows` more rows fit without dropping a task. If they fit,
-        only the last row of each task counts.
+        """Return whether `rows` more rows fit without dropping a task. If they fit, it
+        is enough to apply the last row of each task.
         """
         return max(len(self.started), len(self.waiting), len(self.errors)) + rows <= LIMIT
 
