@@ -71,7 +71,8 @@ def dumps(value: object, *, own: bool = False) -> str:
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
     """Return the value of one JSON text. Raise ValueError for any other string.
 
-    Raise RecursionError if the caller's stack has no room for a flat value.
+    Raise RecursionError if the caller's stack has no room even for a value with few
+    brackets.
     """
     text = data if isinstance(data, str) else data.decode()
     text = text.removeprefix("\ufeff").strip(_SPACE)
@@ -165,8 +166,8 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
     import re
     from json import JSONDecodeError, JSONDecoder
 
-    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other
-    # scripts, and `\u 1_2` for an escape.
+    # Without `_json`, the decoders of Python 3.11 and 3.12 accept digits of other
+    # scripts, and take `\u 1_2` for an escape.
     def number(convert: Callable[[str], float]) -> Callable[[str], float]:
         def parse(text: str) -> float:
             if not text.isascii():
@@ -190,7 +191,7 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
             return decoder.raw_decode(text, start)
         except JSONDecodeError as error:
             if error.msg == "Expecting value":
-                raise StopIteration(error.pos) from None  # as the C scanner says it
+                raise StopIteration(error.pos) from None  # as the C scanner does
             raise
 
     return scan
