@@ -1,4 +1,5 @@
-"""The child's side of `swarm.system.child`: prepare, wait for the command, become it.
+"""The child's side of `swarm.system.child`: prepare, wait for the command, and become
+the command.
 
 A parent with one thread forks, and the child calls the functions of this module. A
 parent with several threads must not run Python in a forked child, because another
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 NOT_EXECUTABLE = 126
 _PR_SET_PDEATHSIG = 1
-_LENGTH_SIZE = 8  # bytes before a message
+_LENGTH_SIZE = 8  # bytes of the length that precedes a message
 _MAX_GUESSED_FD = 1024
 
 
@@ -82,10 +83,11 @@ def arrange_streams(streams: tuple[int, ...]) -> None:
 
 
 def close_others(keep: Collection[int]) -> None:
-    """Close the descriptors that execve would close, before the wait for the command.
+    """Before the wait for the command, close the descriptors that execve would close.
 
-    The child may wait long, and other processes may wait for the end of these pipes.
-    Without /proc or /dev/fd, descriptors with high numbers stay open until execve.
+    The child may wait long, and other processes may wait until all ends of a pipe are
+    closed. Without /proc or /dev/fd, descriptors with high numbers stay open until
+    execve.
     """
     try:
         numbers = [*map(int, os.listdir("/dev/fd"))]
@@ -104,9 +106,10 @@ def _is_ours(fd: int) -> bool:
 
 
 def framed(message: bytes) -> bytes:
-    """Return the message with its length, so that its end needs no end of the pipe.
+    """Return the length of the message, then the message.
 
-    Another child of the parent may have inherited the pipe.
+    So the reader finds the end of the message while the pipe is open. Another child of
+    the parent may have inherited the pipe.
     """
     return len(message).to_bytes(_LENGTH_SIZE, "big") + message
 
@@ -132,7 +135,8 @@ def wait_and_exec(command_fd: int, error_fd: int) -> None:
     for path in paths:
         try:
             os.execve(path, command, environment)
-        # as a shell does: try the next path, and report the first error but "not found"
+        # Do as a shell does: try the next path. Report the first error other than "not
+        # found".
         except OSError as error:
             last = error.errno or last
             first_real = first_real or (0 if last in (errno.ENOENT, errno.ENOTDIR) else last)

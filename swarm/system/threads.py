@@ -13,7 +13,7 @@ def start_without_signals(thread: Thread) -> None:
     A signal that another thread receives does not wake the main thread, which handles
     signals. Raise RuntimeError if no thread can be started.
     """
-    before = pthread_sigmask(SIG_BLOCK, ())  # blocking may raise what a handler raises
+    before = pthread_sigmask(SIG_BLOCK, ())  # blocking may run a signal handler, which may raise
     try:
         pthread_sigmask(SIG_BLOCK, valid_signals())
         thread.start()
@@ -22,20 +22,23 @@ def start_without_signals(thread: Thread) -> None:
 
 
 class CallThreads:
-    """Daemon threads that make calls, one of which is started before it is needed.
+    """Daemon threads that make calls. One thread is started before it is needed.
 
-    A call may take long. More threads are started while all are busy, and one free
-    thread stays. The methods take no lock, so signal handlers and finalizers may use
-    them. A forked child needs an object of its own.
+    A call may take long. While all threads are busy, each new call starts another
+    thread. After its call a thread ends, unless no other thread is free. The methods
+    take no lock, so signal handlers and finalizers may use them. A forked child needs
+    an object of its own.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._free: deque[_Inbox] = deque()  # of the threads that wait for a call
+        self._free: deque[_Inbox] = deque()  # inboxes of the threads that wait for a call
         self._is_closed = False
 
     def prepare(self) -> None:
-        """Have a free thread. Raise RuntimeError if no thread can be started."""
+        """Make sure that a thread is free. Raise RuntimeError if no thread can be
+        started.
+        """
         if self._free:
             return
         inbox = _Inbox()
@@ -43,7 +46,7 @@ class CallThreads:
         try:
             self._start(inbox)
         except BaseException:
-            inbox.put(None)  # an interrupt may come after the start
+            inbox.put(None)  # end the thread: the interrupt may have come after its start
             self._remove(inbox)
             raise
 
@@ -84,8 +87,8 @@ class CallThreads:
             try:
                 call()
             except BaseException:
-                pass  # as the contract says
-            del call  # what it refers to must not live until the next call
+                pass  # exceptions are dropped, as `run` says
+            del call  # objects of this call must not live until the next call
             if self._free:
                 return
             self._free.append(inbox)
