@@ -53,8 +53,9 @@ def known_secrets() -> tuple[str, ...]:
 def agent_environment(*, store_for_agent: bool) -> dict[str, str]:
     """Return the environment for a program that works for an agent.
 
-    The token of the page is not in it. The password of the store is in it only with
-    `store_for_agent`; otherwise SWARM_STORE names the store without its password.
+    The environment never has the token of the page. It has the password of the store
+    only with `store_for_agent`; otherwise SWARM_STORE names the store without its
+    password.
     """
     environment = settings.environment()
     environment.pop(PAGE_TOKEN, None)
@@ -78,7 +79,7 @@ def agent_environment(*, store_for_agent: bool) -> dict[str, str]:
 
 
 def _passwords(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the passwords in the variables of the store's own tools, by variable."""
+    """Return the passwords in the variables of the server's own tools, by variable."""
     scheme = environment.get(STORE, "").partition("://")[0]
     found = {}
     for name in next(

@@ -1,7 +1,7 @@
 """The store on files: records, tokens, logs and caches under one state directory.
 
 The module `swap` changes records, `tokens` counts tokens, and `log` appends lines. This
-module combines the three to the methods of `stores.contract.Store`. Every OSError
+module combines the three into the methods of `stores.contract.Store`. Every OSError
 becomes a StoreError that says what to do.
 """
 

@@ -23,20 +23,21 @@ lock.
    the scratch directories of all intents for the record; read it back.
 3. The owner of an intent removes the intent after its last rename.  Another process may
    remove the intent after it has revoked the scratch directory that the intent names.
-4. A process that meets another intent with its own scratch directory (of a thread, or
-   of the code that a signal handler interrupted) does not act.  It raises Busy.
+4. If a process finds another intent with its own scratch directory, it raises Busy and
+   changes nothing. Such an intent belongs to another thread, or to code that a signal
+   handler interrupted.
 5. Names of scratch directories, and of the files in them, are never used twice.  A
    forked child makes a scratch directory of its own.
 
 Why this is safe: of two processes that change one record, call B the process that
-announced its intent later, and A the other process.  B listed the intents when both
-were there, and revoked A's scratch directory before it compared.  Either A had renamed
-before that, and B's comparison sees the new record, or A's rename fails.
+announced its intent later, and A the other process. B listed the intents when both were
+there, and revoked A's scratch directory before B compared. If A had renamed before
+that, B's comparison sees the new record. Otherwise A's rename fails.
 
 Revoking is always safe: it costs the owner a retry and never a record. A further rule
-lets every process finish. Of two processes that meet, the process with the smaller
-scratch name goes on. The other process raises Busy, unless the intent is older than
-INTENT_TIMEOUT.
+lets every process finish. Of two processes that change one record, the process with the
+smaller scratch name goes on. The other process raises Busy, unless the intent of the
+first is older than INTENT_TIMEOUT.
 
 Promised: `replace` and `remove` change exactly the record that was compared.  `create`
 never shows a half-written record.  A person may remove or write a record at any moment.
@@ -48,8 +49,8 @@ Not promised:
 - No promise holds while another program deletes intents of live processes.
 - No promise holds on a filesystem that lists names in another form than they were
   given. On such a filesystem changes fail.
-- All processes belong to one user: the scratch directory of another user cannot be
-  revoked. A scratch directory that cannot be removed is an error.
+- No promise holds for processes of several users: a process cannot revoke the scratch
+  directory of another user. A scratch directory that cannot be removed is an error.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ GARBAGE_BATCH = 16  # entries examined when a scratch directory is made
 class SwapDirectory:
     """Compare-and-swap for the files of `live`, with its own files in `private`.
 
-    Threads may share the object. So may a child that is forked between two calls.
+    Threads may share the object, and so may a child that is forked between two calls.
     """
 
     DIRECTORIES = ("scratch", "intents")
@@ -94,7 +95,7 @@ class SwapDirectory:
         self._intents = private + "/intents"
         self._make_dirs = make_dirs
         self._fs = fs
-        self._own = (0, "")  # the maker of the scratch directory, and the directory's name
+        self._own = (0, "")  # the pid of the scratch directory's maker, and its name
         self._numbers = iter(range(1 << 62))  # each number once, in any thread, without itertools
 
     def path(self, name: str) -> str:
@@ -127,13 +128,13 @@ class SwapDirectory:
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
         """Replace the record. Return False if the record does not equal `old`. Raise
-        Busy if another process is changing it.
+        Busy if another process is changing the record.
         """
         return retry_if_removed(lambda: self._change(name, old, new), self._lay_out, self._private)
 
     def remove(self, name: str, old: bytes) -> bool:
         """Remove the record. Return False if the record does not equal `old`. Raise
-        Busy if another process is changing it.
+        Busy if another process is changing the record.
         """
         return retry_if_removed(lambda: self._change(name, old, None), self._lay_out, self._private)
 
@@ -232,7 +233,7 @@ class SwapDirectory:
         rivals = self._intents_for(name)
         if (
             mine not in rivals
-        ):  # other processes cannot see the intent: it was removed, or is listed otherwise
+        ):  # other processes cannot see the intent: it was removed, or has another name
             raise FileNotFoundError(errno.ENOENT, "is not listed", f"{self._intents}/{mine}")
         rivals.remove(mine)
         for rival in rivals:
@@ -267,7 +268,7 @@ class SwapDirectory:
                 return
             except FileNotFoundError:
                 return
-            except NotADirectoryError:  # planted: no rename can go through it
+            except NotADirectoryError:  # a file of another program: no rename goes through it
                 self._unlink_if_there(path)
                 return
             except OSError as error:

@@ -1,4 +1,4 @@
-"""The system calls that changing a lock file needs.
+"""The system calls that are needed to change a lock file.
 
 `swap` and `tokens` use this interface and nothing else, so that the proof can run the
 same code on a simulated filesystem.  A system call that fails raises OSError.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer")
 
-_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a planted FIFO must not block
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # another program's FIFO must not block
 _READ = os.O_RDONLY | _SAFE
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | _SAFE
@@ -38,7 +38,7 @@ _ESCAPE = "surrogateescape"
 def file_name(name: str) -> str:
     """Return the string that Python turns into the UTF-8 bytes of a name, in any locale.
 
-    Otherwise programs with two locales would use two files for one record.  Raise
+    Without this, programs with two locales would use two files for one record. Raise
     StoreError if the locale has no such string.
     """
     if _ENCODING == "utf-8" or name.isascii():
@@ -227,7 +227,7 @@ def make_dirs(path: str) -> None:
             if parent == path:
                 raise
             make_dirs(parent)
-    # as in /proc
+    # such as a directory in /proc
     raise FileNotFoundError(errno.ENOENT, "the system cannot create this directory", path)
 
 

@@ -1,6 +1,6 @@
 """A pool of sessions on a server.
 
-A session sends the request for a change until the server has answered, and the server
+A session repeats the request for a change until the server has answered, and the server
 makes the change only the first time. So each change is made exactly once.
 
 If a connection breaks before the answer arrives, the server may have made the change,
@@ -72,7 +72,7 @@ class SessionPool(Generic[C]):
         self.address = address
         self._connect = connect
         self._abort = abort
-        # pop and append need no lock, which a fork could copy while it is taken
+        # pop and append need no lock; a fork could copy a lock while it is held
         self._idle: deque[Session[C]] = deque()
         self._pid = os.getpid()
 
