@@ -1,7 +1,7 @@
 """A server that is far away: a proxy delays every request, and counts them.
 
-A request is all that a client sends until it is answered, in any number of pieces. Over
-a network it costs one round trip.
+A request is all data that a client sends until an answer comes, in any number of
+pieces. Over a network, a request costs one round trip.
 """
 
 from __future__ import annotations

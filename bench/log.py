@@ -56,7 +56,9 @@ def _line(directory: str) -> Append:
 
 
 def _record(directory: str) -> Append:
-    """The whole way from words to a line of about as many bytes."""
+    """Build a status record from its words, and append it as a line of about as many
+    bytes.
+    """
     log = StatusBroadcaster("worker-1", store=FileStore(directory))
     return lambda line: log.broadcast_start("task-001", "x" * ((len(line) - 140) // 2))
 
