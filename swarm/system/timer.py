@@ -197,9 +197,7 @@ class _Schedule:
 
 
 class _NewCall:
-    """A new call, which the thread takes, or which the caller takes back if the thread
-    ends.
-    """
+    """A new call, for the thread, or again for its caller if the thread is ending."""
 
     __slots__ = ("_handles", "due")
 

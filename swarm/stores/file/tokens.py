@@ -22,8 +22,8 @@ copy of a symlink is made later than the symlink. A process that sees this begin
 generation *by the clock*, above all numbers of the original. A process that finds no
 generation, although tokens were given, does the same. A generation by the clock begins
 at the number of microseconds since 1970. swarm does not notice a snapshot of a disk,
-which keeps all times. It also does not notice counters that a program overwrites in
-place.
+which keeps all times. It also does not notice counters whose files a program
+overwrites.
 
 If a counter cannot be used, an error is raised, because otherwise a token could be used
 twice.
