@@ -59,8 +59,8 @@ class NotYours(SwarmError):
 
 
 class LockLost(SwarmError):
-    """The worker has lost its lock: it expired, was removed or taken over, or belongs
-    to the parent of this forked process.
+    """The worker has lost its lock: the lock expired, was removed or taken over, or
+    belongs to the parent of this forked process.
 
     The worker must stop its work: another worker may be doing the task.
     """

@@ -178,8 +178,8 @@ class Lease:
     def detach(self) -> None:
         """Let `stop()` keep the lock, because another process continues the work.
 
-        The other process may release the lock. If the other process does not, the lock
-        is free when both processes have ended, or when the ttl is over.
+        The other process may release the lock. If the other process does not release
+        the lock, it is free when both processes have ended, or when the ttl is over.
         """
         self._refresher.is_detached = True
 

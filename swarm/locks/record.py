@@ -182,8 +182,9 @@ def from_fields(record: object, task_id: str) -> Lock | None:
 def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
     """Return the worker's name.
 
-    If `worker` and `worker_id` differ, a user has edited one of the two fields. In this
-    case, return the field that differs from the copy of the worker in the stamp.
+    If `worker` and `worker_id` differ, a user has edited one of the two fields. If the
+    two fields differ, return the field that differs from the copy of the worker in the
+    stamp.
     """
     worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
     return worker if worker and worker != holder.get("worker") else worker_id or worker

@@ -7,8 +7,8 @@ any reason is sent again, until the lease is lost.
 
 The timer refers to the refresher and not to the lease. If the program has no reference
 to the lease any more, the refresher notices this at the next heartbeat. If a `with`
-block held such a lease, the refresher releases the lock. Otherwise the refresher sends
-no more heartbeats, and the lease runs out.
+block held the lease without a reference, the refresher releases the lock. Otherwise the
+refresher sends no more heartbeats, and the lease runs out.
 
 No method takes a thread lock, because a signal handler could need the same lock.
 """
@@ -67,7 +67,7 @@ class Refresher:
         on_lost: Callable[[LockLost], object] | None,
         owner: Callable[[], object],
     ) -> None:
-        """`owner` returns None once the program has dropped the lease."""
+        """`owner` returns None once the program has no reference to the lease any more."""
         self.ttl = ttl
         self.lock: Lock | None = None
         self.attempts: list[Lock] = []  # locks that may have been written
@@ -227,8 +227,8 @@ class Refresher:
             self._report()
 
     def _release_elsewhere(self) -> float | None:
-        """Release the lock in another thread. Return None if a thread has begun this,
-        else the seconds until the next attempt.
+        """Release the lock in another thread. Return None if a thread has begun the
+        release, else the seconds until the next attempt.
         """
         if self.is_released or self._timer.run_now(self._release_quietly):
             return None
@@ -326,7 +326,9 @@ class Refresher:
         return call.wait(0)
 
     def _declare_lost(self, reason: str) -> bool:
-        """Declare the lease lost. Return whether this call was the first to do so."""
+        """Declare the lease lost. Return whether this call was the first that declared
+        the loss.
+        """
         now = self._table.clock.steady()
         is_late = self._term is not None and now >= self._term.takeover
         loss = _Loss(LockLost(self._task_id, reason), is_late)
@@ -334,7 +336,9 @@ class Refresher:
         return self._losses[0] is loss
 
     def _report(self) -> None:
-        """Call `on_lost`. If it fails, `check` or `stop` of the lease reports the loss."""
+        """Call `on_lost`. If `on_lost` fails, `check` or `stop` of the lease reports
+        the loss.
+        """
         lost = self._losses[0].error
         self._reporters.add(threading.get_ident())
         try:

@@ -3,8 +3,8 @@
 The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. The
 record names the pattern and the worker. If the worker reserved the pattern for a task,
 the record also names that task and the token of the worker's claim. The field `lease`
-has the form of a lock. So the rules of locks apply to times, heartbeats and ended
-processes.
+has the form of a lock. So a reservation follows the rules of locks for times,
+heartbeats and ended processes.
 """
 
 from __future__ import annotations

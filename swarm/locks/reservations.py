@@ -1,11 +1,12 @@
 """Reserved files: the path patterns whose files only one worker may edit.
 
-No two workers hold patterns that have a file in common. To reserve, a worker
+No two workers hold patterns that have a file in common. To reserve a pattern, a worker
+takes three steps:
 
-1. writes a record which says that the worker asks for the pattern,
-2. reads the records of all other patterns,
-3. replaces its record, if unchanged, by a record which says that the worker holds the
-   pattern.
+1. The worker writes a record which says that it asks for the pattern.
+2. The worker reads the records of all other patterns.
+3. If its own record is unchanged, the worker replaces it by a record which says that
+   the worker holds the pattern.
 
 Of two workers that ask at the same time, the worker that writes later sees the record
 of the other worker. At least one of the two workers gives way. A worker that holds a
@@ -54,8 +55,8 @@ _BUSY_TIMEOUT = 10.0  # seconds to wait while another process changes the same r
 class Reservation:
     """A pattern and the worker that holds it.
 
-    `task_id` is "" and `token` None for a reservation with a lease of its own. Only a
-    reservation with a lease of its own has an `expires_at`.
+    `task_id` is "" and `token` is None for a reservation with a lease of its own. Only
+    a reservation with a lease of its own has an `expires_at`.
     """
 
     pattern: str

@@ -302,7 +302,7 @@ class LockTable:
         error: type[NotYours | LockLost],
         known: Lock | None,
     ) -> tuple[bytes, Lock]:
-        """Return the record of a lock, and the lock in it.
+        """Return the record of a lock, and the lock that the record describes.
 
         Raise `error` if this worker does not hold the lock.
         """

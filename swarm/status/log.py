@@ -88,7 +88,7 @@ class StatusLog:
     def _write(
         self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None
     ) -> tuple[bytes, str]:
-        """Append a record. Return its line and its time."""
+        """Append a record, and return the line and the time of the record."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
         clock, named = self.store.clock, _QUOTED[state]

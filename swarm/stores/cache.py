@@ -24,8 +24,8 @@ _FORMAT = "swarm-cache-1"
 
 
 class MemoryCache:
-    """A cache in memory, for a program without a state directory. The cache ends with
-    its store.
+    """A cache in memory, for a program without a state directory. The cache is deleted
+    with its store.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class FileCache:
             raise self._directory.as_store_error(error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Return the entry; None if there is no entry, or only a damaged one.
+        """Return the entry; None if the entry is missing or damaged.
 
         Raise StoreError if the entry cannot be read.
         """

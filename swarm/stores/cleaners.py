@@ -1,8 +1,8 @@
 """Keep away programs that remove old files, such as systemd-tmpfiles in /tmp.
 
 systemd-tmpfiles skips a directory, with everything in it, while a process has a BSD
-lock on the directory. Commands that run long hold a shared BSD lock on the directory. A
-BSD lock has nothing to do with the locks of tasks.
+lock on the directory. Commands that run long hold a shared BSD lock on the state
+directory. A BSD lock has nothing to do with the locks of tasks.
 
 Not protected: a directory that does not exist yet, or that is removed and made again.
 """
@@ -25,7 +25,7 @@ _ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # while a cleaner has locked the director
 @contextmanager
 def keep_away() -> Iterator[None]:
     """Keep programs that remove old files away from the state directory, until the
-    block ends. If the store is a directory, keep them away from it too.
+    block ends. If the store is a directory, keep such programs away from the store too.
     """
     opened = [fd for path in _directories() if (fd := _opened(path)) is not None]
     try:

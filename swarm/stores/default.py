@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class DefaultStore:
-    """The store `given`. Without `given`, the store that the environment names at each
-    call.
+    """The store `given`. Without `given`, this is the store that the environment names
+    at each call.
 
     Opening a store creates nothing. `prepare` creates the state directory, if the store
     is in the state directory.
@@ -96,8 +96,9 @@ def store_url() -> str:
 def parse_store(text: str, what: str) -> str:
     """Return a URL unchanged, and a directory as an absolute path.
 
-    Raise BadInput for any other string. An incomplete server address is refused. If it
-    were taken for a directory, each machine would have a store of its own.
+    Raise BadInput for any other string. An incomplete server address is refused. If
+    such an address were taken for a directory, each machine would have a store of its
+    own.
     """
     if "://" in text:
         return text

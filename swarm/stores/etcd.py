@@ -421,7 +421,7 @@ class _EndWatch(Exception):
 class _SwarmGone(ConnectionLost):
     """The swarm was removed, and perhaps created again. Nothing was changed.
 
-    When swarm connects again, it opens the new incarnation.
+    The next connection opens the swarm again.
     """
 
 

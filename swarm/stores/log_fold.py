@@ -243,7 +243,8 @@ class LogFold(Generic[F]):
 
     def _last_seen(self, at: Position[F]) -> tuple[str, int]:
         """Return a cursor, and the checksum of the line after the cursor. If the store
-        returns exactly as much as it is asked for, this is the last line that was read.
+        returns exactly as much as it is asked for, this line is the last line that was
+        read.
         """
         cursor, left = at.batch
         while left > 0:

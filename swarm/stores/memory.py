@@ -3,8 +3,8 @@
 This store is for tests, and for programs whose workers are threads of one process.
 
 A change is one call of `dict.setdefault`, inside which no other thread and no signal
-handler can act. So a signal handler may use the store that it interrupts. The lock only
-serves to wake waiting threads.
+handler can act. So a signal handler may use a store while it interrupts a change of
+this store. The lock of a store only serves to wake waiting threads.
 """
 
 import threading

@@ -338,7 +338,7 @@ class PostgresStore(ServerStore[Connection]):
         self, channel: str, timeout: float, is_over: Callable[[Connection], bool]
     ) -> bool:
         """Wait until `is_over` returns True, at most `timeout` seconds. Return False if
-        the wait ended earlier.
+        `is_over` did not return True.
         """
 
         def waited(session: Session[Connection]) -> bool:

@@ -147,7 +147,8 @@ def message_of(error: psycopg.Error) -> str:
 
 
 def abort(connection: Connection) -> None:
-    """Close the connection. If an answer of the server is missing, close it at once.
+    """Close the connection. If an answer of the server is missing, close the connection
+    at once.
 
     After an immediate close, data that were not sent yet never arrive.
     """

@@ -1,7 +1,7 @@
 """The secrets that swarm knows: the password of the store, and the token of the page.
 
 `agent_environment` keeps these secrets from the programs that swarm starts for agents.
-`known_secrets` and `scrub` remove them from text that swarm copies into records.
+`known_secrets` and `scrub` remove the secrets from text that swarm copies into records.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def known_secrets() -> tuple[str, ...]:
 def agent_environment(*, store_for_agent: bool) -> dict[str, str]:
     """Return the environment for a program that works for an agent.
 
-    The environment never has the token of the page. It has the password of the store
-    only with `store_for_agent`; otherwise SWARM_STORE names the store without its
-    password.
+    The environment never has the token of the page. The environment has the password of
+    the store only with `store_for_agent`; otherwise SWARM_STORE names the store without
+    its password.
     """
     environment = settings.environment()
     environment.pop(PAGE_TOKEN, None)

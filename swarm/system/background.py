@@ -77,7 +77,9 @@ class BackgroundCall(Generic[R]):
         return bool((await asyncio.wait([ended], timeout=timeout))[0])
 
     def result(self) -> R:
-        """Wait until the call has ended. Return its result, or raise its exception."""
+        """Wait until the call has ended. Return the result of the call, or raise its
+        exception.
+        """
         self._ended.wait()
         if self._error is not None:
             raise self._error

@@ -8,13 +8,13 @@ the ancestors of a process, its starter is unknown.
 
 A process belongs to the family of a holder in two cases only:
 
-1. It is the holder, or a descendant of the holder.
-2. Its starter is the holder, or an ancestor of the holder. So an agent may end claims
-   of the MCP server that it started. A user may end claims of the worker in the same
-   terminal.
+1. The process is the holder, or a descendant of the holder.
+2. The starter of the process is the holder, or an ancestor of the holder. So an agent
+   may end claims of the MCP server that it started. A user may end claims of the worker
+   in the same terminal.
 
 A process of another machine or pid namespace never belongs to the family, because
-nothing can prove it.
+nothing can prove that it does.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ class Foreground:
         """Start the command, wait until it has ended, and return its exit code.
 
         Return None if `must_stop` returned True: then the command was ended, or was not
-        started. The rest of its group is ended with `grace` and `at_most`, see
-        `GatedProcess.end`. Raise CannotRun if the command cannot be run. If an
+        started. The rest of the command's group is ended with `grace` and `at_most`,
+        see `GatedProcess.end`. Raise CannotRun if the command cannot be run. If an
         exception is raised, the command is ended first.
 
         `must_stop` is called after each signal. `is_late` is called twice a second, so
@@ -169,7 +169,8 @@ class Foreground:
         return True
 
     def _pass_on(self, awaited: set[signal.Signals], is_late: Callable[[], bool] | None) -> bool:
-        """Wait for a signal. Pass it on, unless the child has received it already.
+        """Wait for a signal. Pass the signal on, unless the child has received it
+        already.
 
         Return whether the signal was SIGCONT. Return False once `is_late` is true.
         """

@@ -3,12 +3,12 @@ no thread.
 
 The contract:
 
-- **Clock.** The given clock measures the delays. It may also count the time that the
-  machine was suspended. The timer looks at the clock at least every
+- **Clock.** The given clock measures the delays. The clock may also count the time that
+  the machine was suspended. The timer looks at the clock at least every
   `CLOCK_POLL_INTERVAL` seconds.
 - **Deferred calls are short**, because each call delays the other calls. A long call
-  runs with `run_now` in a thread of its own. If a deferred call raises an exception, it
-  is made again. Exceptions of a `run_now` call are dropped.
+  runs with `run_now` in a thread of its own. If a deferred call raises an exception,
+  the call is made again. Exceptions of a `run_now` call are dropped.
 - **Threads exist before they are needed.** `call_later` starts the thread of the timer,
   `prepare` a thread for `run_now`. The threads block all signals, do not keep the
   program alive, and end after a time without scheduled calls.
@@ -197,7 +197,9 @@ class _Schedule:
 
 
 class _NewCall:
-    """A new call, for the thread, or again for its caller if the thread is ending."""
+    """A new call. The thread gets it, unless the thread is ending: then the caller gets
+    it again.
+    """
 
     __slots__ = ("_handles", "due")
 

@@ -7,9 +7,9 @@
     <parts_dir>/.<number>/           empty; the number of the last part, which stays
                                      when a user removes the parts
 
-`log_rotation` makes these files. Readers ignore all bytes of `part` behind its end. A
-number is used once, unless a user removes `.<number>` too. Entries that swarm did not
-make do not hide lines of the log:
+`log_rotation` makes these files. Readers ignore all bytes of `part` behind its end. The
+number of a part is used once, unless a user removes `.<number>` too. Entries that swarm
+did not make do not hide lines of the log:
 
 - a part that was removed is skipped;
 - if `end` is invalid, the part ends with its file;
@@ -119,7 +119,7 @@ def note_last_number(parts_dir: str, number: int) -> None:
 
 
 def open_part(part: str) -> tuple[OpenFile, int] | None:
-    """Open a part. Return its file, and the offset at which the part ends.
+    """Open a part, and return its file and the offset at which the part ends.
 
     If no process has decided this offset yet, decide it. Return None if the part was
     removed.
@@ -144,7 +144,8 @@ def open_part(part: str) -> tuple[OpenFile, int] | None:
 
 
 def decide_end(part: str) -> int:
-    """Return the offset at which a part ends. Readers ignore all bytes behind it.
+    """Return the offset at which a part ends. Readers ignore all bytes behind this
+    offset.
 
     If no process has decided this offset yet, decide it.
     """

@@ -10,9 +10,9 @@ apply.
    wrote to. The late writer then appends its line again.
 2. A process decides the end of the last part before it writes to a new live file.  So
    all lines of a part come before all lines of later files.
-3. A rotation removes the empty directories of other rotations before its own rename.
-   The kernel then refuses the rename of the other process, however long that process
-   was stopped.  So parts are numbered in the order in which they were filled.
+3. A rotation removes the empty directories of other rotations before its own rename. So
+   the kernel refuses the rename of the other process, however long that process was
+   stopped. So parts are numbered in the order in which they were filled.
 
 `log_writer` obeys rules 1 and 2, and this module obeys rule 3.  Promised: a rotation
 neither loses nor reorders a line.

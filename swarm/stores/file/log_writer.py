@@ -35,7 +35,7 @@ class LogWriter:
 
     An append takes an open file out of `_idle`, or opens another file. So an append in
     a signal handler or finalizer shares nothing with the append that it interrupts. An
-    append takes no lock, because the interrupted append would never release it.
+    append takes no lock, because an interrupted append would never release the lock.
     """
 
     def __init__(
@@ -177,7 +177,9 @@ class LogWriter:
             file.close()  # the file was rotated after it was opened
 
     def _prepare(self, file: _LiveFile) -> bool:
-        """Get a file ready for appending. Return False if it is not the live file."""
+        """Get a file ready for appending. Return False if the file is not the live
+        file.
+        """
         file.identity = identity_of(os.fstat(file.fd))
         parts = find_parts(self._parts_dir)
         file.number = parts.last + 1

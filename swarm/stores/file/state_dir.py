@@ -1,8 +1,8 @@
 """Check and make the state directory, and advise the user if the directory cannot be
 used.
 
-`settings.state_dir` chooses the directory.  Every part of swarm that reads or writes
-there gets the directory from `given` or from its store, and so passes these checks:
+`settings.state_dir` chooses the directory. Every part of swarm that uses the directory
+gets it from `given` or from its store, and so passes these checks:
 
 - The default path can be guessed, and every user may write to /tmp.  A user who makes
   the directory first could read and forge the state of others.  So a default directory

@@ -3,7 +3,7 @@
 A filesystem can create a file exclusively. No system call replaces or removes a file
 only if the file is unchanged since it was compared. A process may be stopped between
 comparing and acting for any length of time, even inside the system call. This module
-adds such a compare-and-swap.
+adds a compare-and-swap for files.
 
     <live>/<name><suffix>                    a record, the only truth
     <private>/scratch/s<random>/             the scratch directory of a process
@@ -29,10 +29,11 @@ lock.
 5. Names of scratch directories, and of the files in them, are never used twice.  A
    forked child makes a scratch directory of its own.
 
-Why this is safe: of two processes that change one record, call B the process that
-announced its intent later, and A the other process. B listed the intents when both were
-there, and revoked A's scratch directory before B compared. If A had renamed before
-that, B's comparison sees the new record. Otherwise A's rename fails.
+Why this is safe: of two processes that change one record, one process announced its
+intent later. The later process listed the intents when both were there. Then it revoked
+the scratch directory of the earlier process, and compared. If the earlier process had
+renamed before it was revoked, the comparison sees the new record. Otherwise the rename
+of the earlier process fails.
 
 Revoking is always safe: it costs the owner a retry and never a record. A further rule
 lets every process finish. Of two processes that change one record, the process with the
@@ -48,7 +49,7 @@ Not promised:
   lost.
 - No promise holds while another program deletes intents of live processes.
 - No promise holds on a filesystem that lists names in another form than they were
-  given. On such a filesystem changes fail.
+  given. All changes fail on such a filesystem.
 - No promise holds for processes of several users: a process cannot revoke the scratch
   directory of another user. A scratch directory that cannot be removed is an error.
 """
@@ -216,11 +217,10 @@ class SwapDirectory:
         return changed
 
     def _clean_up(self, scratch: str, draft: str, error: BaseException) -> None:
-        """Give up the scratch directory if another process has revoked it. Otherwise
-        keep the scratch directory for the next change.
+        """Give up the scratch directory if another process has revoked it.
 
-        The scratch directory is kept because a full disk may have no room for a new
-        directory.
+        If no process has revoked the scratch directory, keep it for the next change: a
+        full disk may have no room for a new directory.
         """
         if not isinstance(error, FileNotFoundError):
             self._quietly(self._fs.unlink, draft)
@@ -258,7 +258,7 @@ class SwapDirectory:
             self._quietly(self._fs.unlink, f"{self._intents}/{intent}")
 
     def _revoke(self, scratch: str) -> None:
-        """Remove a scratch directory. After this, renames by its owner fail."""
+        """Remove a scratch directory, so that renames by its owner fail."""
         path = f"{self._scratches}/{scratch}"
         while True:
             try:

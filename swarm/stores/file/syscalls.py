@@ -38,8 +38,8 @@ _ESCAPE = "surrogateescape"
 def file_name(name: str) -> str:
     """Return the string that Python turns into the UTF-8 bytes of a name, in any locale.
 
-    Without this, programs with two locales would use two files for one record. Raise
-    StoreError if the locale has no such string.
+    With any other string, programs with two locales would use two files for one record.
+    Raise StoreError if the locale has no such string.
     """
     if _ENCODING == "utf-8" or name.isascii():
         return name

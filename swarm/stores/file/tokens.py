@@ -2,8 +2,8 @@
 
 Promised: each number is larger than all numbers given for the same name before. This
 promise holds for any number of processes at once, and after a restart or a loss of
-power. It also holds after counters or generations were removed, and in a copy of the
-directory. Not promised: numbers without gaps.
+power. The promise also holds after counters or generations were removed, and in a copy
+of the directory. Not promised: numbers without gaps.
 
     <private>/tokens/<shard>            a counter: its value is its size in bytes
     <private>/tokens/created            the shards whose counters were created, a line each
@@ -18,11 +18,11 @@ token is used. A process that got a token checks that the token's generation is 
 the last generation. If there is a later generation, the process takes another token.
 
 A directory that was restored from a copy holds old counters and old generations. The
-copy of a symlink is made later than the symlink. A process that sees this begins a
-generation *by the clock*, above all numbers of the original. A process that finds no
-generation, although tokens were given, does the same. A generation by the clock begins
-at the number of microseconds since 1970. swarm does not notice a snapshot of a disk,
-which keeps all times. It also does not notice counters whose files a program
+copy of a symlink is made later than the symlink. A process that finds such a copy
+begins a generation *by the clock*, above all numbers of the original. A process that
+finds no generation, although tokens were given, does the same. A generation by the
+clock begins at the number of microseconds since 1970. Two cases are not noticed: a
+snapshot of a disk, which keeps all times, and counters whose files a program
 overwrites.
 
 If a counter cannot be used, an error is raised, because otherwise a token could be used
@@ -143,7 +143,7 @@ class TokenCounters:
         return f"{self._tokens}/{int.from_bytes(name.encode(), 'big') % SHARDS}"
 
     def _current(self) -> Generation:
-        """Return the generation of this boot. Begin and sync it if needed."""
+        """Return the generation of this boot. Begin and sync this generation if needed."""
         while (generation := self._known) is None:  # another thread may reset it
             last = self._last()
             synced, made_at = self._synced(last), self._made_at(last)
@@ -208,8 +208,8 @@ class TokenCounters:
         return set(self._fs.read(self._list).decode(errors="replace").split())
 
     def _start_by_the_clock(self, last: int) -> int:
-        """Return the first number of a generation by the clock, at least one generation
-        later.
+        """Return the first number of a generation by the clock, which is later than
+        `last`.
 
         The offset stays below half a generation, so the next generation is larger.
         """

@@ -114,8 +114,8 @@ class ServerStore(AtomicStore, Generic[C]):
 
     @property
     def _max_wait(self) -> float:
-        """Return how many seconds one request may wait on the server. The answer must
-        come well before its timeout.
+        """Return how many seconds one request may wait on the server. The result is
+        well below the timeout for an answer.
         """
         return min(_MAX_WAIT, self.address.timeout / 4)
 
