@@ -21,7 +21,7 @@ from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted
 
 _CHECKED_RECORDS = 2000  # lines at the end of the status log
-_CHECKED_BYTES = 8 << 20  # of these lines
+_CHECKED_BYTES = 8 << 20  # bytes of these lines
 _MAX_CLOCK_DIFFERENCE = 60.0  # seconds
 _LEFT_OVER_AFTER = 3600.0  # seconds since the end of a lease
 _MAX_LEFTOVERS = 200

@@ -105,8 +105,8 @@ def check_waiting() -> Iterator[Check]:
         yield Check("waiting", OK, text)
         return
     text = (
-        f"{used} of {allowed} inotify instances are in use: further processes that wait poll "
-        "instead, and many of them keep a processor busy"
+        f"{used} of {allowed} inotify instances are in use: a further process that waits must "
+        "poll, and many polling processes keep a processor busy"
     )
     yield Check("waiting", WARNING, text, "sudo sysctl fs.inotify.max_user_instances=1024")
 

@@ -185,7 +185,7 @@ def _check_modes(root: str) -> Iterator[Check]:
             try:
                 mode = os.lstat(f"{folder}/{name}").st_mode
             except FileNotFoundError:
-                continue  # just removed
+                continue  # the file was just removed
             shared += bool(stat.S_ISREG(mode) and mode & 0o066)
     if shared:
         text = (

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 UNREADABLE_GRACE = 5.0  # seconds in which an invalid record may still be half written
-_PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")  # in `holder`
+# The keys of `holder` that name a process.
+_PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")
 
 FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as commands print them
 HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"

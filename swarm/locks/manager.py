@@ -67,7 +67,7 @@ class TaskLockManager:
         self._default_store = DefaultStore(store)
         self._default_store.prepare(NAMESPACE)
         self._opened: LockTable | None = None
-        self._locks: dict[str, Lock] = {}  # as this object wrote them last
+        self._locks: dict[str, Lock] = {}  # each lock as this object wrote it last
 
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
         """Acquire the lock if it is free or expired.

@@ -44,13 +44,13 @@ class _Term(NamedTuple):
     """The times that follow from one heartbeat, by the table's steady clock."""
 
     began: float
-    deadline: float  # from then on the lease is lost
-    takeover: float  # from then on others may take the lock over
+    deadline: float  # from this time on, the lease is lost
+    takeover: float  # from this time on, others may take the lock over
 
 
 class _Loss(NamedTuple):
     error: LockLost
-    was_noticed_late: bool  # others could have taken the lock over before
+    was_noticed_late: bool  # others could have taken the lock over before it was noticed
 
 
 class Refresher:
@@ -83,11 +83,11 @@ class Refresher:
         self._timer = table.timer()
         self._tick_handle: Handle | None = None
         self._term: _Term | None = None
-        self._losses: list[_Loss] = []  # the first one counts
+        self._losses: list[_Loss] = []  # only the first loss matters
         self._last_error: Exception | None = None
         self._is_stopped = False
         self._is_beating = False
-        self._reporters: set[int] = set()  # threads that call `on_lost`; 0 for a thread to come
+        self._reporters: set[int] = set()  # threads that call `on_lost`; 0 for an unknown thread
 
     @property
     def lost(self) -> LockLost | None:

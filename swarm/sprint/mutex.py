@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 LOCK_FILE_NAME = ".sprint-running"
-USER_CONFIRM_TIMEOUT_SECONDS = 30  # for `ask`
-WRITE_TIMEOUT_SECONDS = 10  # for one change of the lock file, with all waiting
+USER_CONFIRM_TIMEOUT_SECONDS = 30  # the time for an answer to `ask`
+WRITE_TIMEOUT_SECONDS = 10  # the time for one change of the lock file, including all waits
 _INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid", "ask")
 _MAX_TRIES = 100
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
-INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # of the `meta` of a SKIP
+INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # keys in the `meta` of a SKIP record
 
 
 def from_agent(token: int | None = None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class StatusLog:
         self.store = store
         self.damaged = 0
         self.cut = False
-        self._names: dict[str, str] = {}  # valid names, as JSON
+        self._names: dict[str, str] = {}  # cache: each valid name as a JSON string
 
     def append(
         self,

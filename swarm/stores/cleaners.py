@@ -19,7 +19,7 @@ from swarm import settings
 from swarm.errors import SwarmError
 from swarm.stores.default import store_url
 
-_ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # while a cleaner has locked the directory
+_ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # attempts while a cleaner has locked the directory
 
 
 @contextmanager

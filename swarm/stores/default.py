@@ -118,7 +118,7 @@ def choose_store(url: str) -> None:
     from swarm.stores.address import refuse_secret
 
     refuse_secret(url, "--store")
-    # absolute: a started process may have another working directory
+    # The path is absolute, because a started process may have another working directory.
     environ["SWARM_STORE"] = parse_store(url, "--store")
 
 

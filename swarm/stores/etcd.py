@@ -65,7 +65,8 @@ class EtcdStore(ServerStore[Connection]):
         )
         self._timed_by = -1  # the member whose clock was read last
         self._metas: dict[str, bytes] = {}  # by incarnation: the value of the key `meta`
-        self._last_lines: dict[tuple[str, str], int] = {}  # by incarnation and log
+        # By incarnation and log: the number of the last line.
+        self._last_lines: dict[tuple[str, str], int] = {}
 
     # Records --------------------------------------------------------------------------
 
@@ -398,7 +399,7 @@ class EtcdStore(ServerStore[Connection]):
             layout, incarnation = int(fields["version"]), str(fields["incarnation"])
         except (ValueError, TypeError, KeyError):
             raise self._foreign(name) from None
-        self._metas[incarnation] = meta or b""  # before `_accept`, for other threads
+        self._metas[incarnation] = meta or b""  # set before `_accept`: other threads need it
         self._accept(name, layout, incarnation)
 
     def _is_incarnation(self, incarnation: str) -> Json:

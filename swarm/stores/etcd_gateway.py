@@ -51,7 +51,7 @@ _CHECK_LOGIN = "Check user, password and rights, also in ETCDCTL_USER and ETCDCT
 _NO_GATEWAY = (
     "It must be etcd 3.4 or newer with its JSON gateway on. If it uses TLS, write etcds://"
 )
-_ADVICE = {  # by a part of the error
+_ADVICE = {  # by a part of the error's text
     "too large": _TOO_LARGE,
     "larger than max": _TOO_LARGE,
     "space exceeded": "Its database is full: compact and defragment it, then run etcdctl alarm "

@@ -97,7 +97,7 @@ class LogFold(Generic[F]):
         self._store = store
         self._log = log
         self._make = make
-        # One position; none before the first read and while the state is taken out.
+        # One position, or none: before the first read, and while the state is taken out.
         self._whole: list[Position[F]] = []
 
     @property
@@ -228,7 +228,7 @@ class LogFold(Generic[F]):
                 return Position(state, cursor)
             return None
         except Exception:
-            return None  # the snapshot is another program's: the log has everything
+            return None  # another program wrote the snapshot; the log has everything
         finally:
             if collecting:
                 gc.enable()

@@ -40,7 +40,7 @@ from swarm.stores.server.cursors import Position
 from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
 
-_CLEANUP_SHARE = 0.02  # of all new connections: these delete the sessions past their TTL
+_CLEANUP_SHARE = 0.02  # this share of all new connections deletes the sessions past their TTL
 # Texts of refusals that a retry would repeat. Before a connection is made, there is no
 # error code.
 _REFUSALS = (

@@ -115,7 +115,7 @@ def driver_of(scheme: str) -> ServerDriver:
 def _load_server_store(driver: ServerDriver, scheme: str) -> Callable[..., Store]:
     import sys
 
-    if "site" not in sys.modules:  # the scripts start Python without it, to be fast
+    if "site" not in sys.modules:  # the scripts start Python without `site`, to be fast
         import site
 
         site.main()  # clients of servers are installed in site-packages

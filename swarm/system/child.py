@@ -72,7 +72,7 @@ class GatedProcess:
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             except ValueError:
-                pass  # only the main thread may do this
+                pass  # only the main thread may change signal handlers
         fork = _may_fork()
         bind_to_parent = child_side.binding(os.getpid()) if die_with_parent and fork else None
         streams = (stdin, stdout, stderr)

@@ -102,7 +102,7 @@ def _is_ours(fd: int) -> bool:
     try:
         return not os.get_inheritable(fd)
     except OSError:
-        return False  # closed, such as the descriptor that listed the others
+        return False  # the descriptor is closed, such as the one that listed the others
 
 
 def framed(message: bytes) -> bytes:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ALIVE = "alive"
 GONE = "gone"
-REUSED = "reused"  # its pid belongs to another process now
-RESTARTED = "restarted"  # its machine was started again since
+REUSED = "reused"  # the pid of the process belongs to another process now
+RESTARTED = "restarted"  # the machine of the process was started again since
 ELSEWHERE = (
     "elsewhere"  # the process belongs to another machine or pid namespace, and cannot be looked up
 )

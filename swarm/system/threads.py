@@ -76,7 +76,7 @@ class CallThreads:
             try:
                 self._free.pop().put(None)
             except IndexError:
-                return  # another thread has taken the last one
+                return  # another thread has taken the last inbox
 
     def _start(self, inbox: "_Inbox") -> None:
         thread = Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True)

@@ -59,7 +59,7 @@ class Handle:
             seconds = call() if call else None
             return None if seconds is None else now + seconds
         except BaseException:
-            return now + CLOCK_POLL_INTERVAL  # such as MemoryError: try again
+            return now + CLOCK_POLL_INTERVAL  # the call failed, such as by MemoryError: try again
 
 
 class Timer:
@@ -123,7 +123,7 @@ class _Schedule:
         self.threads = CallThreads("call of the timer")
         self._clock = clock
         self._inbox: deque[_NewCall] = deque()
-        self._heap: list[tuple[float, int, Handle]] = []  # when, order, call
+        self._heap: list[tuple[float, int, Handle]] = []  # the time, a serial number, the call
         self._order = count()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._wakes_at = 0.0  # when the thread looks at the inbox again

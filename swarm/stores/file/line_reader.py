@@ -61,7 +61,7 @@ def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[byte
         stop = data.rfind(b"\n") + 1
         if not stop:
             return
-        # One byte is found much faster than several, and a backslash is rare.
+        # Look for the first byte first, which is faster. A backslash, for example, is rare.
         found = [
             _find(data, text, 0, stop) if text[:1] in data and contains(data, text) else stop
             for text in texts
@@ -161,7 +161,7 @@ def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
     blocks.clear()  # a line may have many MiB: do not hold it three times
     lines = text.split(b"\n")[:-1]
     if begin > 0 and lines:
-        del lines[0]  # may be half a line
+        del lines[0]  # the first line may be half a line
     return last_within(lines[-count:], limit)
 
 

@@ -151,7 +151,7 @@ class ViewedFile:
 
     def __init__(self, number: int, file: OpenFile, end: int, *, shared: bool) -> None:
         self._file = file
-        self._shared = shared  # the live file, which the view closes
+        self._shared = shared  # whether this is the live file, which the view closes
         self.number = number
         self.fd = file.fd
         self.start = 0

@@ -61,7 +61,7 @@ class LogWriter:
         return cursor
 
     def rotate(self, min_bytes: int) -> bool:
-        from swarm.stores.file.log_rotation import rotate  # few appends rotate the log
+        from swarm.stores.file.log_rotation import rotate  # few appends need this module
 
         part = rotate(self._path, self._parts_dir, min_bytes=min_bytes, make_dirs=self._make_dirs)
         if part is None:
@@ -94,7 +94,7 @@ class LogWriter:
                 os.fsync(file.fd)
             if self._max_bytes and end >= self._max_bytes:
                 self._try_to_rotate()
-                self.close()  # the other files were rotated too: the disk would keep them
+                self.close()  # the other files were rotated too: open files take disk space
             else:
                 reusable = len(self._idle) < _MAX_IDLE
             return f"{file.number}:{end}:{file.fingerprint}"

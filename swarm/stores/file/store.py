@@ -202,7 +202,7 @@ class FileStore:
         return self._cache().get(name)
 
     def close(self) -> None:
-        for records in tuple(self._records.values()):  # another thread may add one
+        for records in tuple(self._records.values()):  # another thread may add an entry
             records.close()
         for file_log in tuple(self._logs.values()):
             file_log.close()
@@ -304,7 +304,7 @@ class FileStore:
 
 
 def _names_tokens(root: str, namespace: str) -> bool:
-    from swarm.stores.file.layout import names_tokens  # once in the life of a directory
+    from swarm.stores.file.layout import names_tokens  # needed once in the life of a directory
 
     return names_tokens(root, namespace)
 

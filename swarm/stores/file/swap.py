@@ -153,7 +153,7 @@ class SwapDirectory:
         # `os` is None once the interpreter has cleared the module.  An interrupt may have
         # ended `__init__`.
         if os is not None and hasattr(self, "_own"):
-            self.close()  # only tidies up: without it the directory becomes garbage
+            self.close()  # only tidies up: without `close` the directory becomes garbage
 
     def collect_garbage(self, age: float = GARBAGE_AGE, batch: int = GARBAGE_BATCH) -> None:
         """Remove up to `batch` entries of each kind that are older than `age`."""

@@ -31,7 +31,7 @@ FILE_MODE = 0o600
 DIR_MODE = 0o700
 ATTEMPTS = 1000  # a path that is removed this often in a row is removed on purpose
 
-_ENCODING = sys.getfilesystemencoding()  # of all paths, chosen by the locale at the start
+_ENCODING = sys.getfilesystemencoding()  # of all paths: the locale at the start decides it
 _ESCAPE = "surrogateescape"
 
 

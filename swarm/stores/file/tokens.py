@@ -144,7 +144,7 @@ class TokenCounters:
 
     def _current(self) -> Generation:
         """Return the generation of this boot. Begin and sync this generation if needed."""
-        while (generation := self._known) is None:  # another thread may reset it
+        while (generation := self._known) is None:  # another thread may reset `_known`
             last = self._last()
             synced, made_at = self._synced(last), self._made_at(last)
             if self._is_set_back(last, synced, made_at):

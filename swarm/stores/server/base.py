@@ -57,7 +57,7 @@ class ServerStore(AtomicStore, Generic[C]):
         self._pool = SessionPool(address, connect, abort)
         self._server_clock = ServerClock(self._ask_time)
         self.clock = clock or self._server_clock
-        self._incarnation = ""  # of the swarm that the latest connection found
+        self._incarnation = ""  # the incarnation that the latest connection found
         self._batches = BatchReader()
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:

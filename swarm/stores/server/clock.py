@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _REFRESH_AFTER = 10.0  # seconds after which the server is asked again
-_MAX_DRIFT = 0.0005  # of the time passed: how far two clocks may run apart
+_MAX_DRIFT = 0.0005  # how far two clocks may run apart, as a fraction of the time passed
 
 
 class ServerClock(Clock):
@@ -35,7 +35,7 @@ class ServerClock(Clock):
     def __init__(self, ask: Callable[[], tuple[float, float]]) -> None:
         super().__init__()
         self._ask = ask
-        self._bounds: _Bounds | None = None  # replaced as a whole: others may read it
+        self._bounds: _Bounds | None = None  # replaced as a whole: other threads may read it
 
     def now(self) -> float:
         """Return the earlier bound of the server's time."""

@@ -27,8 +27,8 @@ C = TypeVar("C")  # a connection of a client library
 R = TypeVar("R")
 
 SESSION_TTL = 3600  # seconds without a request, after which a server may forget a session
-_FIRST_PAUSE = 0.02  # seconds between two attempts; each pause is twice as long …
-_LONGEST_PAUSE = 0.5  # … up to this pause
+_FIRST_PAUSE = 0.02  # seconds between two attempts; each further pause is twice as long
+_LONGEST_PAUSE = 0.5  # seconds; no pause is longer
 _ATTEMPTS = 2  # attempts that fit into the timeout of a call, if the server is silent
 
 
