@@ -30,7 +30,7 @@ ERRORS = (  # parts of libpq's messages
 ADVICE = (
     "swarm verifies the certificate of a PostgreSQL server on another machine. Name the "
     "authority that signed it with ?sslrootcert=FILE in the address, or in PGSSLROOTCERT. "
-    "Only on a network that you trust, turn this off: ?sslmode=disable, or PGSSLMODE."
+    "Only on a network that you trust, disable this: ?sslmode=disable, or PGSSLMODE."
 )
 
 
