@@ -1,8 +1,8 @@
 """The capacity of each store: operations a second on one server, and the cost of many
 clients.
 
-The clients run on the same cores as the server, so these are lower bounds. Costs that
-grow with the number of workers are measured at several numbers: see
+The clients run on the same cores as the server, so the figures are lower bounds. Costs
+that grow with the number of workers are measured at several numbers: see
 docs/design/store-performance.md.
 """
 
@@ -204,7 +204,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _cpu(pid: int) -> float:
-    """Return the seconds of processor time so far, also of ended children; 0 where
+    """Return the seconds of processor time so far, also of ended children; 0 if
     unknown.
     """
     time.sleep(0.5)  # children that end now are counted once their parent has reaped them
@@ -235,7 +235,7 @@ def _nanoseconds(path: str) -> int:
 
 
 def _memory(pid: int) -> int:
-    """Return the private memory of a server in bytes; 0 where unknown."""
+    """Return the private memory of a server in bytes; 0 if unknown."""
     kilobytes = 0
     for member in _family(pid):
         try:

@@ -96,7 +96,7 @@ def _appender(make: Callable[[str], Append], directory: str, number: int) -> Cal
 
 
 def _a_million(report: Report) -> None:
-    """Check that each record is there, whole, once, and in its writer's order.
+    """Check that each record is in the log, whole, once, and in its writer's order.
 
     Every record carries its writer and a number.
     """

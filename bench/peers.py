@@ -30,8 +30,8 @@ Release = Callable[[str], object]
 class LockPeer:
     """A kind of lock.
 
-    `open` takes the port of a server. It returns a function that waits for the lock,
-    and a function that releases the lock.
+    `open` takes the port of a server. `open` returns a function that waits for the
+    lock, and a function that releases the lock.
     """
 
     name: str

@@ -44,8 +44,8 @@ class Setup:
     """A running server, its peers, and the goals: the cost of swarm as a multiple of a
     safe peer.
 
-    Without an entry there is no such peer. `pooled` says whether swarm works through a
-    connection pooler of this server.
+    Without an entry in `goals`, there is no safe peer. `pooled` says whether swarm
+    works through a connection pooler of this server.
     """
 
     name: str

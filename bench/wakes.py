@@ -16,7 +16,7 @@ def seconds_to_wake(
     """Return the median seconds.
 
     `wait` is called in a process of its own, and returns a function that waits for one
-    message. `wake` returns a function that sends one.
+    message. `wake` returns a function that sends one message.
     """
     reading_end, writing_end = os.pipe()
     child = os.fork()

@@ -1,12 +1,12 @@
-"""Real processes on a real filesystem, killed and stopped while wall clocks jump.
+"""Run real processes on a real filesystem. Kill and stop them while wall clocks jump.
 
 Workers are disturbed at random moments, and before every single system call. The
 workers note their actions outside swarm; `history` checks the notes afterwards.
 
-- Checked: the promises that `history` lists, and that each control is caught. A control
-  is code that looks like swarm and breaks one promise on purpose.
-- Bounded: the number of acquisitions. The kernel decides the order of events, so a seed
-  does not repeat a run. The seed only says how the run was made.
+- This part checks the promises that `history` lists, and that each control is caught. A
+  control is code that looks like swarm and breaks one promise on purpose.
+- A run ends after a given number of acquisitions. The kernel decides the order of
+  events, so a seed does not repeat a run. The seed only says how the run was made.
 
 The directory of a failed run is kept. Linux only.
 """

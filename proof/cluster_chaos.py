@@ -4,7 +4,7 @@ The leader is killed, a member is cut off from the others, or the majority is lo
 Workers and followers are the same as in `server_chaos`; each starts with another
 member.
 
-Checked, beside the promises that `history` lists:
+This part checks, beside the promises that `history` lists:
 
 - A member that is cut off, or left alone, gives no answer, whether it leads or not. See
   `witness`.
@@ -17,7 +17,7 @@ Two times are reported for each event. `first` is the time until the first call 
 the event succeeded. `every_worker` is the time until a call of each worker succeeded.
 Workers are stopped, and wait for each other's locks, so both are upper bounds.
 
-Bounded: the number of events, and how long each lasts. Linux only, as root.
+The number and the length of the events are limited. Linux only, as root.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Counter:
     def _state(self) -> tuple[int, int]:
         """Return the highest token seen and the value.
 
-        The last line has the highest token, since lower ones are refused.
+        The last line has the highest token, since lower tokens are refused.
         """
         size = os.fstat(self._fd).st_size
         if size == 0:

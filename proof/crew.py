@@ -216,7 +216,7 @@ class Crew:
         self.restarts += 1
 
     def kill(self, pid: int) -> None:
-        """Kill a process, also a stopped one."""
+        """Kill a process, even a stopped process."""
         self._notes.note("killed", self._workers[pid], self._notes.now())
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)

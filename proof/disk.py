@@ -15,8 +15,8 @@ Time is not a number. "Is this intent old?" and "is this lease over?" are answer
 ways whenever they are asked. The state remembers only that a lease is over: it is over
 for all processes.
 
-A directory lists its names in any order, as a real directory does. Bounded: there is
-one record, and a scenario may list names in fewer orders (see `ORDERS`).
+A directory lists its names in any order, as a real directory does. Limits: there is one
+record, and a scenario may list names in fewer orders (see `ORDERS`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes stopped, or killed, before every system call of an operation.
+"""Stop or kill processes before every system call of an operation.
 
 A victim is a worker that repeats the operation until it reaches call number N, and
 stops itself there. Other workers go on with the same tasks. After another worker has
@@ -7,8 +7,8 @@ Several victims sleep at the same time. For half of the victims that will be wok
 person removes the lock file. These victims are woken as soon as another worker has the
 task.
 
-Checked: the promises that `history` lists. Bounded: N grows until the operation was
-complete with fewer calls three times in a row. Rivals make some operations longer.
+This part checks the promises that `history` lists. N grows until the operation was
+complete with fewer calls, three times in a row. Rivals make some operations longer.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _Victim:
         self._counts = False
 
     def _went_through(self) -> bool:
-        """Do the operation once. Return whether it was completed."""
+        """Do the operation once, and return whether it was completed."""
         worker = self._worker
         with self._counted("append"):
             worker.log(self._task)

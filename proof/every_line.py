@@ -2,9 +2,9 @@
 
 A program that uses swarm as a library may be interrupted anywhere: by Ctrl-C, by a
 timeout that a signal handler raises, by an exception that another thread throws in. An
-operation runs once to count its lines. Then it runs again for each line, in a new state
-directory, and is interrupted before this line. After the interrupt, the same objects
-must go on as if the operation had been made, or had not been made:
+operation runs once to count its lines. Then the operation runs again for each line, in
+a new state directory, and is interrupted before this line. After the interrupt, the
+same objects must go on as if the operation had been made, or had not been made:
 
 - **Locks.** A task has at most one holder. A lock of a block is free after the block.
 - **Log.** Every record whose append returned is in the log once. The interrupted record
@@ -13,7 +13,7 @@ must go on as if the operation had been made, or had not been made:
   it see the same queue, in which the interrupted event happened once or not at all.
 - **Files of the program.** A file that the program opens next is not written to.
 
-Bounded: one interrupt each time, in the main thread, before a line of swarm's own code.
+Limits: one interrupt each time, in the main thread, before a line of swarm's own code.
 """
 
 from __future__ import annotations

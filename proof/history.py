@@ -36,9 +36,10 @@ alarm:
   values that workers noted are among these values.
 - The log holds every append that returned, once, in the order of its writer, and
   nothing that was never written.
-- A call that raised because a server was unreachable proves nothing. An acquisition may
-  leave a lock until its lease ends. A heartbeat may have extended a lease. An append
-  may be in the log, at most once and in order.
+- A call that raised because a server was unreachable proves nothing. An acquisition
+  with such an error may leave a lock until its lease ends. A heartbeat with such an
+  error may have extended a lease. An append with such an error may be in the log, at
+  most once and in order.
 - All readers of the log read the same lines at the end. The lines of each follower,
   with the lines after its last cursor, are the log too, although followers are killed
   and replaced.

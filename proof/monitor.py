@@ -8,7 +8,7 @@
   file says what its holder was told. So there is never a second holder.
 - **Tokens grow**: a process that is told "acquired" has a larger token than all holders
   before it, in the order of their records.
-- **True answers**: no process is told "held" or "lost" while its own record stands. No
+- **True answers**: no process is told "held" or "lost" while its own record exists. No
   operation fails with an unexpected error.
 
 The monitor sees only the changes of the lock file and the answers of operations, not
@@ -38,7 +38,7 @@ without an answer yet, and the record is gone.
 
 
 class Violation(Exception):
-    """A promise is broken. The text says which and by which process.
+    """A promise is broken. The text names the promise and the process.
 
     `move` is the move that broke the promise, if it was a move.
     """

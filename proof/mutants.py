@@ -1,17 +1,18 @@
 """Every mutant of a module, each with a name that survives renames and formatting.
 
 mutmut changes values, operators and arguments. Lock code depends on the order of its
-steps and on the errors that it meets. So this module also leaves out a statement. Such
-a statement is a call whose result is not used, a `raise`, the `return` of a guard
-clause, a `del`, or an assignment to an attribute or an item. It also makes an `except`
-catch nothing, and negates a plain condition.
+steps and on the errors that it meets. So this module also leaves out a statement. The
+statement is a call whose result is not used, a `raise`, a `return` of a guard clause, a
+`del`, or an assignment to an attribute or item. The module also makes an `except` catch
+nothing, and negates a plain condition.
 
-The name of a change has its operator, the old and the new text and, where a function
-has several such changes, its number of how many, in source order. An example is
-`number: 0 to 1 (2 of 3)`, the second of three zeros.
+The name of a change has its operator, and the old and the new text. If a function has
+several equal changes, the name also has a number and a count, in source order. An
+example is `number: 0 to 1 (2 of 3)`, the second of three zeros.
 
 - The name quotes literals, operators and methods of `str`, but no identifier and no
-  line. So it survives a rename, formatting and a change elsewhere in the function.
+  line. So the name survives a rename, formatting and a change elsewhere in the
+  function.
 - The count is part of the name. If the function gets one more such change, a bare
   number could silently name another mutant. With the count, the old explanation then
   fits no mutant, and the proof says so. If two equal changes swap places, the proof

@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
 def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
     """Check the explanations.
 
-    Unless `short`, run all mutants, or those of some modules.
+    Unless `short`, run all mutants, or the mutants of some modules.
     """
     explained = read_explained()
     wrong = list(unfounded(explained))

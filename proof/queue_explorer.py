@@ -6,10 +6,11 @@ of the lock. The lock is an atomic record here, since `proof.explorer` proves th
 Between two steps every process may be next, and the time of a lease may pass.
 
 A running frame cannot be copied. So the position of a process is its script and the
-results of its steps so far; the script is run again with these results, and is stopped
+results of its steps so far. The script is run again with these results, and is stopped
 at the first step without a result.
 
-Checked, in each final state and whenever a worker is told that it has the task:
+The explorer checks, in each final state and whenever a worker is told that it has the
+task:
 
 - The task has used up as many attempts as workers were told that they have the task. A
   process that ends before its `void` is in the store may have used up an attempt, too.
@@ -39,7 +40,7 @@ class Scenario(NamedTuple):
     """Scripts of processes, and what may happen meanwhile.
 
     A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`,
-    `release`, `cancel` and `retry`. After a claim that was refused, it goes on with its
+    `release`, `cancel` and `retry`. After a refused claim, the script goes on with its
     next claim. If a script ends without ending its claim, its worker has died.
     `leases`: how often a whole lease passes. `errors`: how often an append raises
     StoreError, before or after it has written its line.

@@ -2,7 +2,7 @@
 
 A seed decides everything, so its seed replays a failing run exactly. A failing run is
 shrunk: moves are left out while the run still breaks a promise. The moves that are left
-form a readable trace. Bounded: the number of seeds, and of moves in a run.
+form a readable trace. The number of seeds, and of moves in a run, is limited.
 """
 
 from __future__ import annotations

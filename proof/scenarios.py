@@ -2,8 +2,8 @@
 
 In the large scenarios private calls are done at once, and tokens take no steps: see
 `disk.Disk.is_private` and `simulated_process.Rules`. A directory lists its names sorted
-and backwards. In `INTENT_LEFT`, it lists them in every order, and in the huge scenarios
-only sorted.
+and backwards. In `INTENT_LEFT`, a directory lists its names in every order, and in the
+huge scenarios only sorted.
 """
 
 from __future__ import annotations

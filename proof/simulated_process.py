@@ -2,15 +2,16 @@
 
 A running frame cannot be copied. So the position of a process is its operation and the
 results of its calls so far. To find the next call, the operation is run again and gets
-the same results. It is stopped at the first call without a result. Such a position is a
-**spot**. Each spot is computed once.
+the same results. The operation is stopped at the first call without a result. Such a
+position is a **spot**. Each spot is computed once.
 
 Equal positions are recognised. When a method has returned, its caller knows only the
 answer. So the history then has the answer, and the state that the method left in its
 object, instead of the results of its calls. Between two operations, a process keeps
 only its `Memory`: its scratch directory, the names used in it, its lock.
 
-Simulated besides files: randomness, the pid, sleep and the clock. Bounded: see `Rules`.
+Randomness, the pid, sleep and the clock are simulated too. `Rules` describes the
+limits.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Rules(NamedTuple):
     - `scratches`: how many scratch directories a process may make. If others have
       revoked more, the process is not followed further. The newcomer of each state has
       no bound.
-    - `tokens`: whether tokens take steps. If they take no steps, each process gets its
-      own token at the right moment.
+    - `tokens`: whether tokens take steps. If tokens take no steps, each process gets
+      its own token at the right moment.
     - `backwards`: if two processes change one record, the later process goes first
       instead of the earlier.
     - `orders`: the orders in which a directory lists its names, a key of `disk.ORDERS`.
@@ -274,8 +275,8 @@ class _Run:
         return value
 
     def within(self, name: str, swap: SwapDirectory, method: Callable[[], Any]) -> Any:
-        """Return the answer of a method if it is known. Otherwise run it, and remember
-        its answer.
+        """Return the answer of a method if it is known. Otherwise run the method, and
+        remember its answer.
 
         No method calls itself, so the name says which method has ended.
         """
@@ -437,7 +438,7 @@ class _Store:
 
 
 class _Calls:
-    """A `Filesystem` whose calls are asked of the simulation.
+    """A `Filesystem` that asks the simulation for the result of each call.
 
     A call that may change the record says what was compared.
     """
@@ -490,7 +491,7 @@ class _Calls:
         return GENERATION.made_at
 
     def age(self, path: str) -> float:
-        """After waiting once for another process, an intent is old.
+        """After one wait for another process, say that its intent is old.
 
         Waiting again would lead back to the same state.
         """

@@ -4,9 +4,9 @@ The worker acquires a lock, updates the task's counter, appends to the log, rele
 lock, and notes everything. The worker runs until it is killed. Sometimes it sleeps past
 its lease without noticing, or leaves a lock to expire.
 
-To save time, `swap.INTENT_TIMEOUT` is shorter than its 3 seconds:
-`Plan.intent_timeout`. If a server is unreachable for longer than a call tries, the
-outcome is noted as unknown. Any other failure of the store ends the worker and the run.
+To save time, `swap.INTENT_TIMEOUT` is `Plan.intent_timeout` instead of 3 seconds. If a
+server is unreachable for longer than a call tries, the outcome is noted as unknown. Any
+other failure of the store ends the worker and the run.
 
     python -m proof.worker PLAN NAME      a worker whose wall clock libfaketime moves
 """
@@ -297,7 +297,7 @@ def _claim_machine(machine: int) -> None:
 def _shift_member_clocks(plan: Plan) -> None:
     """Let this process see etcd members with clocks that differ.
 
-    libfaketime cannot move their clocks: etcd does not use libc.
+    libfaketime cannot move the clocks of etcd, because etcd does not use libc.
     """
     from swarm.stores.address import Address
     from swarm.stores.etcd_gateway import Connection

@@ -34,8 +34,8 @@ T = TypeVar("T", bound=Hashable)
 class Scenario(NamedTuple):
     """The actors and the bounds of an exploration.
 
-    `before` is done first, undisturbed. It has pairs: a process, and the number of
-    operations that the process does first.
+    `before` is done first, undisturbed. `before` has pairs: a process, and the number
+    of operations that the process does first.
     """
 
     name: str
