@@ -2,9 +2,9 @@
 
 mutmut changes values, operators and arguments. Lock code depends on the order of its
 steps and on the errors that it meets. So this module also leaves out a statement. The
-statement is a call whose result is not used, a `raise`, a `return` of a guard clause, a
-`del`, or an assignment to an attribute or item. The module also makes an `except` catch
-nothing, and negates a plain condition.
+statement is a `raise`, a `del`, a `return` of a guard clause, or a call whose result is
+not used. It may also be an assignment to an attribute or item. The module also makes an
+`except` catch nothing, and negates a plain condition.
 
 The name of a change has its operator, and the old and the new text. If a function has
 several equal changes, the name also has a number and a count, in source order. An

@@ -31,8 +31,8 @@ def check_name(name: object, what: str) -> str:
 def check_plain_name(name: object, what: str) -> str:
     """Return `name` if an agent may give it to a new task, lock or worker.
 
-    Such a name has no spaces, so that no reader can take it for a sentence. Raise
-    BadInput if the name is invalid.
+    A name that an agent may choose has no spaces, so that no reader can take it for a
+    sentence. Raise BadInput if the name is invalid.
     """
     checked = check_name(name, what)
     if not is_plain_name(checked):
@@ -46,7 +46,7 @@ def check_plain_name(name: object, what: str) -> str:
 def is_plain_name(name: str, more: str = "") -> bool:
     """Return whether no reader can take the name for a sentence or an order of swarm.
 
-    Such a name has only letters of any script, digits, `._@:-` and the characters in
+    A plain name has only letters of any script, digits, `._@:-` and the characters in
     `more`.
     """
     rest = name if name.isascii() and name.isalnum() else _without(name, "._@:-" + more)

@@ -33,7 +33,7 @@ def faults(
 ) -> Iterator[tuple[str, str]]:
     """Yield every fault of a store's log and locks, as its position and a description.
 
-    `progress` is called with the number of lines that were read until then.
+    During the check, `progress` is called with the number of lines that were read.
     """
     for count, (where, line, complete) in enumerate(store.numbered(LOG)):
         if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:

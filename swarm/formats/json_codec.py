@@ -69,7 +69,8 @@ def dumps(value: object, *, own: bool = False) -> str:
 
 
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
-    """Return the value of one JSON text. Raise ValueError for any other string.
+    """Return the value of one JSON text. Raise ValueError for a string that is not
+    JSON.
 
     Raise RecursionError if the caller's stack has no room even for a value with few
     brackets.

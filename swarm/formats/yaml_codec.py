@@ -174,6 +174,6 @@ def _read_any(text: str) -> dict[str, str | None]:
 def _whole(text: str) -> str:
     """Join the two escapes by which JSON writes a character beyond U+FFFF.
 
-    JSON text is valid YAML, so YAML may contain such escapes.
+    JSON text is valid YAML, so YAML may contain the escapes of JSON.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

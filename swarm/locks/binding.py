@@ -1,9 +1,8 @@
 """Decide whether this process may end a lock that is bound to a living process.
 
-Only the family of the living process may end such a lock. A worker's name and a token
-are no secrets, so they do not prove which process ends a lock. A lock that a shell
-command acquires is bound to no process: the worker's name and the token suffice to end
-it.
+Only the family of the living process may end the lock. A worker's name and a token are
+no secrets, so they do not prove which process ends a lock. A lock that a shell command
+acquires is bound to no process: the worker's name and the token suffice to end it.
 """
 
 from __future__ import annotations

@@ -96,9 +96,9 @@ class Lease:
         """The number of seconds in which the holder's processes must stop after the
         lease was lost.
 
-        This time ends a moment (half a margin) before other workers may take the lock
-        over. The result is infinity if that time was over before the loss was noticed:
-        another worker may hold the lock already.
+        The time to stop ends a moment (half a margin) before other workers may take the
+        lock over. The result is infinity if that time was over before the loss was
+        noticed: another worker may hold the lock already.
         """
         return self._refresher.seconds_to_stop
 

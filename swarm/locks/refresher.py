@@ -7,8 +7,8 @@ any reason is sent again, until the lease is lost.
 
 The timer refers to the refresher and not to the lease. If the program has no reference
 to the lease any more, the refresher notices this at the next heartbeat. If a `with`
-block held the lease without a reference, the refresher releases the lock. Otherwise the
-refresher sends no more heartbeats, and the lease runs out.
+block held the lease without a reference, the refresher releases the lock. If no block
+held the lease, the refresher sends no more heartbeats, and the lease runs out.
 
 No method takes a thread lock, because a signal handler could need the same lock.
 """

@@ -62,9 +62,9 @@ class Terms:
     """The terms on which a worker wants a pattern.
 
     If `task` and `token` name a claim of the worker, the reservation ends with this
-    claim. A reservation without a claim has a lease of `ttl` seconds. Such a
-    reservation also ends with the process whose identity is `process`, unless `process`
-    is empty.
+    claim. A reservation without a claim has a lease of `ttl` seconds. A reservation
+    without a claim also ends with the process whose identity is `process`, unless
+    `process` is empty.
     """
 
     pattern: str

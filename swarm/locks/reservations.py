@@ -9,8 +9,8 @@ takes three steps:
    the worker holds the pattern.
 
 Of two workers that ask at the same time, the worker that writes later sees the record
-of the other worker. At least one of the two workers gives way. A worker that holds a
-pattern never gives way to a worker that asks.
+of the other worker. At least one of two workers that ask at the same time gives way. A
+worker that holds a pattern never gives way to a worker that asks.
 
 If a worker finds a record that does not count any more, the worker removes this record.
 So a worker that was suspended between the steps 1 and 3 finds its record gone and
@@ -239,7 +239,7 @@ class Reservations:
         """Raise LockHeld if another worker's pattern overlaps.
 
         Of two workers that ask at the same time, the worker whose pattern sorts last
-        gives way at once, and the other worker waits for this.
+        gives way at once, and the other worker waits until this has happened.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):

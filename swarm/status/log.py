@@ -1,7 +1,7 @@
 """The status log: how a record is written and read, on any store.
 
 Two fields of a record have two names each: `type` and `state`, `reason` and `message`.
-A reader accepts records with only one of the two names, `worker_id` in place of
+A reader accepts records with only one name of each field, `worker_id` in place of
 `worker`, and unknown keys. A reader skips and counts each line that is not a JSON
 object.
 """
@@ -117,8 +117,7 @@ class StatusLog:
     def tail(self, count: int) -> list[bytes]:
         """Return the lines of the last `count` records.
 
-        If these lines have more than `MAX_TAIL` bytes, return fewer lines and set
-        `cut`.
+        If the lines have more than `MAX_TAIL` bytes, return fewer lines and set `cut`.
         """
         asked = count
         while True:
@@ -208,7 +207,7 @@ class StatusLog:
 
 def search_texts(task: str) -> tuple[bytes, bytes]:
     """Return the forms in which JSON may write the task's name. Every record of the
-    task contains at least one of these strings.
+    task contains at least one of the returned strings.
     """
     return json_codec.dumps(task).encode(), b"\\u"
 

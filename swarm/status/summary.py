@@ -122,8 +122,8 @@ class StatusSummary:
     # Applying -------------------------------------------------------------------------
 
     def _has_room(self, rows: int) -> bool:
-        """Return whether `rows` more rows fit without dropping a task. If they fit, it
-        is enough to apply the last row of each task.
+        """Return whether `rows` more rows fit without dropping a task. If all rows fit,
+        it is enough to apply the last row of each task.
         """
         return max(len(self.started), len(self.waiting), len(self.errors)) + rows <= LIMIT
 

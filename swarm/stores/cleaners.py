@@ -24,8 +24,8 @@ _ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # attempts while a cleaner has locked the
 
 @contextmanager
 def keep_away() -> Iterator[None]:
-    """Keep programs that remove old files away from the state directory, until the
-    block ends. If the store is a directory, keep such programs away from the store too.
+    """Until the block ends, keep programs that remove old files away from the state
+    directory, and from the directory of a file store.
     """
     opened = [fd for path in _directories() if (fd := _opened(path)) is not None]
     try:

@@ -144,8 +144,8 @@ class Store(Protocol):
     def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
         """Return the last `count` lines, and the cursor after them.
 
-        If these lines have `limit` bytes or more, return fewer lines. Without the first
-        of them, the returned lines have less than `limit` bytes.
+        If the last `count` lines have `limit` bytes or more, return fewer lines.
+        Without the first line, the returned lines have less than `limit` bytes.
         """
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:

@@ -96,9 +96,8 @@ def store_url() -> str:
 def parse_store(text: str, what: str) -> str:
     """Return a URL unchanged, and a directory as an absolute path.
 
-    Raise BadInput for any other string. An incomplete server address is refused. If
-    such an address were taken for a directory, each machine would have a store of its
-    own.
+    Raise BadInput for a string that is neither. An incomplete server address is
+    refused: as a directory, it would give each machine a store of its own.
     """
     if "://" in text:
         return text
@@ -125,7 +124,7 @@ def choose_store(url: str) -> None:
 def _load_modules() -> None:
     """Import the modules that a file store imports at the first call of a method.
 
-    A signal handler that interrupts such an import would see a half-loaded module.
+    A signal handler that interrupts an import would see a half-loaded module.
     """
     from swarm.stores import cache
     from swarm.stores.file import layout, log, log_reader, log_rotation, swap, tokens

@@ -1,10 +1,10 @@
 """The state that follows from reading a log line by line, and its saved snapshot.
 
 The log is the truth. A snapshot holds a state and its position in the log, so that the
-next process starts there and not at the beginning. A snapshot may be missing, old or
-damaged: then the next process reads more, and finds the same state. A snapshot also has
-the checksum of one of the last lines. If an older copy of the log was restored, this
-line is missing, and the snapshot is not used. Only lines change a state, in their
+next process starts at this position and not at the beginning. If a snapshot is missing,
+old or damaged, the next process reads more, and finds the same state. A snapshot also
+has the checksum of one of the last lines. If an older copy of the log was restored,
+this line is missing, and the snapshot is not used. Only lines change a state, in their
 order. So all processes that have read equally far have the same state.
 
 To change a state, `LogFold` takes the state out, and puts it back when the change is
@@ -203,7 +203,7 @@ class LogFold(Generic[F]):
     def _count(self, at: Position[F], lines: int) -> None:
         """Count lines that were applied.
 
-        Save a snapshot when saving costs less than reading these lines again.
+        Save a snapshot when saving costs less than reading the counted lines again.
         """
         at.unsaved += lines
         if at.unsaved >= max(self.SNAPSHOT_EVERY, len(at.state) // 2):

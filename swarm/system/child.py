@@ -4,9 +4,9 @@
 process through a pipe, and the process becomes the command. If the parent dies before
 it sends a command, the pipe closes, and the process ends without having done anything.
 
-The process may lead a process group. Signals to such a process go to its whole group,
-and `end` ends every process of the group. `end` does not end a process that has made a
-group or a session of its own, such as a daemon.
+The process may lead a process group. Signals to a process that leads a group go to the
+whole group, and `end` ends every process of the group. `end` does not end a process
+that has made a group or a session of its own, such as a daemon.
 
 Any thread may create and use a GatedProcess, but only one thread at a time.
 """

@@ -108,8 +108,8 @@ def _is_ours(fd: int) -> bool:
 def framed(message: bytes) -> bytes:
     """Return the length of the message, then the message.
 
-    So the reader finds the end of the message while the pipe is open. The pipe may stay
-    open, because another child of the parent may have inherited it.
+    With the length, the reader finds the end of the message while the pipe is open. The
+    pipe may stay open, because another child of the parent may have inherited it.
     """
     return len(message).to_bytes(_LENGTH_SIZE, "big") + message
 

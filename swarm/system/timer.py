@@ -197,8 +197,8 @@ class _Schedule:
 
 
 class _NewCall:
-    """A new call. The thread gets it, unless the thread is ending: then the caller gets
-    it again.
+    """A new call. The thread takes the call, or the caller takes it again if the thread
+    is ending.
     """
 
     __slots__ = ("_handles", "due")

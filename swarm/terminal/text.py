@@ -1,7 +1,7 @@
 """Text for a terminal: its width in columns, cutting, filling, escaping, quoting, and
 durations.
 
-Text of other agents and people is data. `foreign` puts such text into «…», the form in
+Text of other agents and people is data. `foreign` quotes such text as «…», the form in
 which agents read it. No text inside «…» can end the quote.
 
 Each character of 中文 and each emoji takes two columns. A combining mark takes no column.

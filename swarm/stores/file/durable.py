@@ -9,8 +9,8 @@
 
 Each sync costs about a hundred times as much as the change itself. So the content and
 the name of a new record are synced one directly after the other: most filesystems then
-write both at once. A loss of power between the two syncs may leave an unreadable
-record. The worker of such a record was not told that it has the lock.
+write both at once. A loss of power between the two syncs may leave an unreadable record
+of a lock. No worker was told that it has this lock.
 
 Not synced: scratch directories, intents and everything else in directories with a dot.
 Scratch directories and intents are of no use after a reboot. Token counters need no

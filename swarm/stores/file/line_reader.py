@@ -145,7 +145,7 @@ def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
     """Return the last `count` lines, or fewer lines that have `limit` bytes or more.
     `end` is the offset behind a newline.
 
-    Read no more blocks of the file than these lines need.
+    Read no more blocks of the file than the returned lines need.
     """
     blocks: list[bytes] = []
     newlines = whole = 0

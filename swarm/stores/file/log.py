@@ -101,7 +101,9 @@ class FileLog:
         return self._open_reader().search(texts)
 
     def close(self) -> None:
-        """Close the files that no call uses at the moment. The next call opens them again."""
+        """Close the files that no call uses at the moment. The next call opens its
+        files again.
+        """
         self._writer.close()
         if self._reader is not None:
             self._reader.close()

@@ -61,8 +61,8 @@ class LogView:
         file comes last.
 
         A file is open until the next file is asked for. A missing file is skipped. If
-        no file fits the cursor, yield only the oldest file with lines. So `continues`
-        shows that reading started again.
+        no file fits the cursor, yield only the oldest file with lines, so that
+        `continues` shows that reading started again.
         """
         number, offset, mark = parse_cursor(cursor)
         numbers = (*sorted(self.parts), self.number)

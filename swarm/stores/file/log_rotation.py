@@ -7,12 +7,12 @@ apply.
 1. A part has an end. The first process that creates the file `end` decides the end
    (`log_parts.decide_end`). Readers ignore bytes that a late writer adds behind the
    end. The late writer notices that the live path is another file than the file it
-   wrote to. The late writer then appends its line again.
+   wrote to. After that, the late writer appends its line again.
 2. A process decides the end of the last part before it writes to a new live file.  So
    all lines of a part come before all lines of later files.
 3. A rotation removes the empty directories of other rotations before its own rename. So
-   the kernel refuses the rename of the other process, however long that process was
-   stopped. So parts are numbered in the order in which they were filled.
+   the kernel refuses the rename of another rotation, however long its process was
+   stopped. So the numbers of parts follow the order in which the parts were filled.
 
 `log_writer` obeys rules 1 and 2, and this module obeys rule 3.  Promised: a rotation
 neither loses nor reorders a line.

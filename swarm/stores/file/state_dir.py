@@ -8,7 +8,7 @@ gets it from `given` or from its store, and so passes these checks:
   the directory first could read and forge the state of others.  So a default directory
   is refused if it is a symlink, belongs to another user, or may be written to by others.
 - Root changes nothing in the directory of another user. New files would belong to root,
-  and the other user could not work there any more.
+  and the owner of the directory could not work in it any more.
 """
 
 from __future__ import annotations

@@ -24,21 +24,21 @@ lock.
 3. The owner of an intent removes the intent after its last rename.  Another process may
    remove the intent after it has revoked the scratch directory that the intent names.
 4. If a process finds another intent with its own scratch directory, it raises Busy and
-   changes nothing. Such an intent belongs to another thread, or to code that a signal
+   changes nothing. The other intent belongs to another thread, or to code that a signal
    handler interrupted.
 5. Names of scratch directories, and of the files in them, are never used twice.  A
    forked child makes a scratch directory of its own.
 
 Why this is safe: of two processes that change one record, one process announced its
-intent later. The later process listed the intents when both were there. Then it revoked
-the scratch directory of the earlier process, and compared. If the earlier process had
-renamed before it was revoked, the comparison sees the new record. Otherwise the rename
-of the earlier process fails.
+intent later. The later process listed the intents when both intents were there. Before
+it compared, the later process revoked the scratch directory of the earlier process. If
+the earlier process had renamed before, the comparison sees the new record. If not, the
+rename of the earlier process fails.
 
 Revoking is always safe: it costs the owner a retry and never a record. A further rule
 lets every process finish. Of two processes that change one record, the process with the
-smaller scratch name goes on. The other process raises Busy, unless the intent of the
-first is older than INTENT_TIMEOUT.
+smaller scratch name goes on. The process with the larger scratch name raises Busy,
+unless the other intent is older than INTENT_TIMEOUT.
 
 Promised: `replace` and `remove` change exactly the record that was compared.  `create`
 never shows a half-written record.  A person may remove or write a record at any moment.
@@ -49,7 +49,7 @@ Not promised:
   lost.
 - No promise holds while another program deletes intents of live processes.
 - No promise holds on a filesystem that lists names in another form than they were
-  given. All changes fail on such a filesystem.
+  given: changes fail.
 - No promise holds for processes of several users: a process cannot revoke the scratch
   directory of another user. A scratch directory that cannot be removed is an error.
 """

@@ -38,8 +38,8 @@ _ESCAPE = "surrogateescape"
 def file_name(name: str) -> str:
     """Return the string that Python turns into the UTF-8 bytes of a name, in any locale.
 
-    With any other string, programs with two locales would use two files for one record.
-    Raise StoreError if the locale has no such string.
+    With Python's own encoding, programs with two locales would use two files for one
+    record. Raise StoreError if no string gives these bytes in this locale.
     """
     if _ENCODING == "utf-8" or name.isascii():
         return name
@@ -53,7 +53,7 @@ def file_name(name: str) -> str:
 
 
 def names_of(files: list[str]) -> list[str]:
-    """Return the names that `file_name` turned into these sorted file names, sorted."""
+    """Return the sorted names that `file_name` turned into the given sorted file names."""
     if _ENCODING == "utf-8":
         return files
     return sorted(file.encode(_ENCODING, _ESCAPE).decode("utf-8", _ESCAPE) for file in files)

@@ -18,12 +18,11 @@ token is used. A process that got a token checks that the token's generation is 
 the last generation. If there is a later generation, the process takes another token.
 
 A directory that was restored from a copy holds old counters and old generations. The
-copy of a symlink is made later than the symlink. A process that finds such a copy
-begins a generation *by the clock*, above all numbers of the original. A process that
-finds no generation, although tokens were given, does the same. A generation by the
-clock begins at the number of microseconds since 1970. Two cases are not noticed: a
-snapshot of a disk, which keeps all times, and counters whose files a program
-overwrites.
+copy of a symlink is made later than the symlink. A process that finds a copied symlink
+begins a generation *by the clock*, above all numbers of the original. So does a process
+that finds no generation, although tokens were given. A generation by the clock begins
+at the number of microseconds since 1970. Two cases are not noticed: a snapshot of a
+disk, which keeps all times, and counters whose files a program overwrites.
 
 If a counter cannot be used, an error is raised, because otherwise a token could be used
 twice.
@@ -182,7 +181,9 @@ class TokenCounters:
         return {int(name) for name in names if _is_generation(name)}
 
     def _is_set_back(self, last: int, synced: str, made_at: int) -> bool:
-        """Return whether an earlier token may be larger than these files show."""
+        """Return whether an earlier token may be larger than the files in `private`
+        show.
+        """
         if last < 0:
             return self._latest >= 0 or bool(self._counters()) or self._were_given()
         return last < self._latest or (synced != "" and synced != str(made_at))
@@ -248,8 +249,8 @@ class TokenCounters:
         """Begin the generation that follows each earlier generation.
 
         A process that uses an earlier generation looks for the generation that follows,
-        and so learns that its own has ended. No process uses a generation that is made
-        here, since `last` is larger.
+        and so learns that its own has ended. No process uses a generation that
+        `_end_earlier` makes, since `last` is larger.
         """
         numbers = self._numbers()
         for number in numbers:

@@ -19,8 +19,8 @@ _SHORT_LINE = 4096  # bytes
 class BatchReader:
     """Reads logs in batches, and remembers which logs have short lines.
 
-    The batches grow while the lines are short. So a few long lines do not fill the
-    memory.
+    The batches grow only while the lines are short, so that a few long lines do not
+    fill the memory.
     """
 
     def __init__(self) -> None:

@@ -110,8 +110,8 @@ class SessionPool(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are not in use. The sessions of these connections
-        stay valid.
+        """Close the connections that are not in use. The sessions of the closed
+        connections stay valid.
         """
         idle = []
         try:
