@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def is_foreign(lock: Lock) -> bool:
     """Return whether the lock is bound to a process of another family.
 
-    The caller has checked that the lock counts, so the process is alive. A lock whose
+    The caller has checked that the lock is held, so the process is alive. A lock whose
     record a user has edited is bound to no process.
     """
     if not lock.is_bound or not stamp_counts(lock):

@@ -1,9 +1,9 @@
-"""Decide whether a lock counts: how its lease begins, how a heartbeat renews the lease,
-and when the lease ends.
+"""Decide whether a lock is held or has expired: how its lease begins, how a heartbeat
+renews the lease, and when the lease ends.
 
-A lock counts until its lease has run out. A lock that is bound to a process also ends
-when this process and its process group have ended. An invalid record counts as a lock
-for UNREADABLE_GRACE seconds.
+A lock is held until its lease has run out. A lock that is bound to a process also ends
+when this process and its process group have ended. An invalid record counts as a held
+lock for UNREADABLE_GRACE seconds.
 
 The stamp of the record decides how much time is left, because the clock of a stamp does
 not jump. The wall clock decides for a record that a user has edited, and for a stamp of
@@ -31,13 +31,13 @@ HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"
 
 
 class LockStatus:
-    """A task's lock, and whether the lock counted when its record was read.
+    """A task's lock, and whether it was held or expired when its record was read.
 
-    `state` is FREE without a record, HELD if the record counts, and EXPIRED if the
-    record does not count. `lock` is None without a record, or if the record is invalid.
-    `reason` says why a lock does not count: "" if its lease ran out, HOLDER_GONE or
-    UNREADABLE. For an invalid record, the reason is UNREADABLE even while the record
-    counts. `seconds_left` is None for a lease that never ends.
+    `state` is FREE without a record, HELD while the lock is held, and EXPIRED after
+    that. `lock` is None without a record, or if the record is invalid. `reason` says
+    why a lock has expired: "" if its lease ran out, HOLDER_GONE or UNREADABLE. For an
+    invalid record, the reason is UNREADABLE even while the state is HELD.
+    `seconds_left` is None for a lease that never ends.
     """
 
     __slots__ = ("lock", "reason", "seconds_left", "state")
@@ -78,7 +78,7 @@ class LockStatus:
 
 
 def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStatus:
-    """Return whether a lock counts now.
+    """Return whether a lock is held now or has expired.
 
     `lock` is None for an invalid record, and `age` returns that record's age.
     """

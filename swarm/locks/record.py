@@ -1,5 +1,5 @@
-"""The format of the record of a lock. The module `expiry` decides whether a lock still
-counts.
+"""The format of the record of a lock. The module `expiry` decides whether a lock is
+held or has expired.
 
 A record carries two sets of names (`worker` and `worker_id`, `ttl` and `expires_at`),
 so that programs written for one of the sets can read the record. swarm reads a record

@@ -12,9 +12,9 @@ Of two workers that ask at the same time, the worker that writes later sees the 
 of the other worker. At least one of two workers that ask at the same time gives way. A
 worker that holds a pattern never gives way to a worker that asks.
 
-If a worker finds a record that does not count any more, the worker removes this record.
-So a worker that was suspended between the steps 1 and 3 finds its record gone and
-starts again.
+If a worker finds the record of a reservation that has ended, the worker removes this
+record. So a worker that was suspended between the steps 1 and 3 finds its record gone
+and starts again.
 
 A reservation for a task lasts as long as the claim of that task. The reservation ends
 without any further call when the task is done, released or taken over. A reservation
@@ -249,9 +249,9 @@ class Reservations:
             time.sleep(_RETRY_INTERVAL)
 
     def _rival(self, pattern: str, worker: str) -> _Entry | None:
-        """Return a record of another worker that counts and overlaps with the pattern.
+        """Return a record of another worker that overlaps with the pattern.
 
-        Remove records that do not count.
+        Remove the records of reservations that have ended.
         """
         for key in self._store.keys(NAMESPACE):
             if key != _key(pattern):
@@ -273,7 +273,9 @@ class Reservations:
         return (entry for entry in self._alive(wanted) if entry.record.phase == HELD)
 
     def _alive(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
-        """Iterate over the records that are valid and count, for the wanted patterns."""
+        """Iterate over the valid records whose reservations have not ended, for the
+        wanted patterns.
+        """
         for key in self._store.keys(NAMESPACE):
             if wanted(_pattern(key)):
                 entry = self._read(key)
@@ -281,9 +283,9 @@ class Reservations:
                     yield entry
 
     def _read_counting(self, key: str) -> _Entry | None:
-        """Return the record under a key if it counts.
+        """Return the record under a key, if its reservation has not ended.
 
-        Remove a record that does not count.
+        Remove the record if its reservation has ended.
         """
         while (entry := self._read(key)) and entry.is_over:
             self._retry_while_busy(self._store.remove, key, entry.data)

@@ -167,7 +167,7 @@ class LockTable:
                 return lock
 
     def status(self, task: str) -> LockStatus:
-        """Read a lock, and return it with the verdict whether it counts.
+        """Read a lock, and return it with its state: free, held or expired.
 
         Raise StoreError if the lock cannot be read.
         """

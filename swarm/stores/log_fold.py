@@ -189,7 +189,9 @@ class LogFold(Generic[F]):
         at.state, at.cursor, at.unsaved = self._make(), "", 0
 
     def _take(self) -> Position[F]:
-        """Take the state out to change it. If there is no state, load the snapshot."""
+        """Take the state out of this object to change it. If there is no state, load
+        the snapshot.
+        """
         try:
             return self._whole.pop()
         except IndexError:

@@ -135,7 +135,7 @@ def _from_own_form(text: str) -> float | None:
 def _days(year: int, month: int, day: int) -> int:
     """Return the days since 1970-01-01.
 
-    Each year counts from March on, so that the leap day comes last.
+    For this computation each year begins in March, so that the leap day comes last.
     """
     year -= month < 3
     era, of_era = divmod(year, 400)

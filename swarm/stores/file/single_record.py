@@ -77,7 +77,8 @@ class SingleRecord:
 
 
 class _ReportsLastStep(Filesystem):
-    """A filesystem that raises RenameFailed if the record cannot get its name.
+    """A filesystem that raises RenameFailed if the last step, which gives the record
+    its name, fails.
 
     All users who share the directory may read the record.
     """
