@@ -14,7 +14,7 @@ The contract:
   heartbeat that fails for any reason is tried again until the lease is lost.
 - **Released under every interrupt.** If `start()` or the end of the block is
   interrupted by an exception, the lock is released. An interrupt before Python runs the
-  first line of `__exit__` cannot be caught. After such an interrupt, the lock is
+  first line of `__exit__` cannot be caught. If `__exit__` was not run, the lock is
   released once the program has no reference to the lease any more.
 - **Of one process.** A forked child has no lease: `check()` raises LockLost there, and
   `stop()` does nothing.

@@ -102,8 +102,8 @@ class TaskLockManager:
     def update_heartbeat(self, task_id: str) -> bool:
         """Start the lease of the lock again.
 
-        Return False if this worker does not hold the lock (any more). After False, the
-        worker must stop working on the task.
+        Return False if this worker does not hold the lock (any more). If the result is
+        False, the worker must stop working on the task.
         """
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
