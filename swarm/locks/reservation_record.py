@@ -59,7 +59,7 @@ class ReservationRecord:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms on which a worker wants a pattern.
+    """The terms on which a worker wants to reserve a pattern.
 
     If `task` and `token` name a claim of the worker, the reservation ends with this
     claim. A reservation without a claim has a lease of `ttl` seconds. A reservation

@@ -20,8 +20,8 @@ A reservation for a task lasts as long as the claim of that task. The reservatio
 without any further call when the task is done, released or taken over. A reservation
 without a task has a lease of its own, and ends with its agent at the latest.
 
-Reservations bind only workers that ask. `swarm hook` asks before each edit.
-Reservations cannot stop a program that writes without asking.
+Reservations stop only workers that ask before they edit. `swarm hook` asks before each
+edit. Reservations cannot stop a program that writes without asking.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A record is *plain* if swarm could have written it, nothing in it is escaped, and its
 `meta` holds only whole numbers. A regular expression finds the fields of a plain
 record, and nothing else in the line can change its meaning. With this fast path, the
-first read of a million records is four times as fast. `block_parser` parses all other
-lines. A test compares the results of both modules.
+first read of a million records is four times as fast. `block_parser` parses all lines
+that are not plain. A test compares the results of both modules.
 """
 
 from __future__ import annotations

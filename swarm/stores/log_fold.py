@@ -53,7 +53,7 @@ class Fold(Protocol):
         """Return the whole state as JSON values."""
 
     def load(self, data: Any) -> None:
-        """Take over the state that `dump` returned.
+        """Set the state to the state that `dump` returned.
 
         For data that `dump` did not return, raise any error that is not a SwarmError.
         """

@@ -4,7 +4,7 @@ This store is for tests, and for programs whose workers are threads of one proce
 
 A change is one call of `dict.setdefault`, inside which no other thread and no signal
 handler can act. So a signal handler may use a store while it interrupts a change of
-this store. The lock of a store only serves to wake waiting threads.
+this store. The thread lock of a store only serves to wake waiting threads.
 """
 
 import threading

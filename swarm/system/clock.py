@@ -2,10 +2,10 @@
 
 `now()` reads the wall clock, which may jump. The wall clock is for people and for
 records of other programs. `steady()` never jumps and counts the time that the machine
-was suspended. A `stamp()` is a steady reading with the identity of its clock: boot and
-time namespace. Readings of clocks with different identities cannot be compared:
-`since()` returns None. Only Linux has an identity of the boot. On other systems there
-are no stamps, and the wall clock decides.
+was suspended. A `stamp()` is a reading of `steady()`, with the identity of its clock:
+boot and time namespace. Readings of clocks with different identities cannot be
+compared: `since()` returns None. Only Linux has an identity of the boot. On other
+systems there are no stamps, and the wall clock decides.
 """
 
 from __future__ import annotations

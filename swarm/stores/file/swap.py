@@ -1,9 +1,9 @@
 """Compare-and-swap for the files of one directory.
 
-A filesystem can create a file exclusively. No system call replaces or removes a file
-only if the file is unchanged since it was compared. A process may be stopped between
-comparing and acting for any length of time, even inside the system call. This module
-adds a compare-and-swap for files.
+A filesystem can create a file only if the file does not exist. No system call replaces
+or removes a file only if the file is unchanged since it was compared. A process may be
+stopped between comparing and acting for any length of time, even inside the system
+call. This module adds a compare-and-swap for files.
 
     <live>/<name><suffix>                    a record, the only truth
     <private>/scratch/s<random>/             the scratch directory of a process
@@ -12,7 +12,8 @@ adds a compare-and-swap for files.
 A process changes a record by one rename: out of its scratch directory (`replace`) or
 into it (`remove`). The kernel refuses a rename through a directory that is gone, even
 if the kernel had resolved the path before. So removing a scratch directory *revokes*
-every change that its owner has in flight. The owner gets ENOENT and starts again.
+every change that its owner has in flight. The owner of a revoked change gets ENOENT and
+starts again.
 
 The protocol has five rules. If one rule is left out, the proof finds two holders of a
 lock.
