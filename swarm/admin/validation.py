@@ -3,8 +3,8 @@
 `schemas/` documents the form of status records and lock files as JSON Schema. The
 checks in this module are plain Python, so that `swarm log validate` needs no package. A
 test compares the verdicts of these checks with the verdicts of the jsonschema library.
-Beyond the schemas, two keys with one meaning must have equal values, a time must be a
-valid time, and a lock file must be named after its task.
+The checks go beyond the schemas in three points. Two keys with one meaning must have
+equal values, a time must be valid, and a lock file must be named after its task.
 """
 
 from __future__ import annotations

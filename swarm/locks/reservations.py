@@ -239,7 +239,8 @@ class Reservations:
         """Raise LockHeld if another worker's pattern overlaps.
 
         Of two workers that ask at the same time, the worker whose pattern sorts last
-        gives way at once, and the other worker waits until this has happened.
+        gives way at once. The worker whose pattern sorts first waits until this has
+        happened.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):

@@ -1,8 +1,8 @@
 """Decide whether a sprint lock is a zombie: a lock whose sprint does not run any more.
 
-A lock is a zombie if its process has ended, if its process cannot be looked up, or if
-the sprint began more than ZOMBIE_THRESHOLD_HOURS ago. An invalid lock file is a zombie
-too. If the process belongs to another host or pid namespace, the age alone decides.
+A lock is a zombie if its process has ended or cannot be looked up, or if the sprint
+began more than ZOMBIE_THRESHOLD_HOURS ago. An invalid lock file is a zombie too. If the
+process belongs to another host or pid namespace, the age alone decides.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     DONE, SKIP       the task is not open any more
 
 Informational records (`status.events`) do not change the state. The size of the state
-is limited: it has the latest `LIMIT` open tasks of each kind, the latest `LIMIT`
-workers, and the beginning of each text. `dropped` is the number of open tasks that were
-left out. Invalid lines of other programs are counted and skipped.
+is limited: `LIMIT` open tasks of each kind, `LIMIT` workers (in each case the latest),
+and the beginning of each text. `dropped` is the number of open tasks that were left
+out. Invalid lines of other programs are counted and skipped.
 """
 
 from __future__ import annotations

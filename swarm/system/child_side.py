@@ -2,9 +2,9 @@
 the command.
 
 A parent with one thread forks, and the child calls the functions of this module. A
-parent with several threads must not run Python in a forked child, because another
-thread may have held a lock at the moment of the fork. A parent with several threads
-starts this file as a program instead:
+parent with several threads must not run Python in a forked child: another thread may
+have held a lock during the fork. A parent with several threads starts this file as a
+program instead:
 
     python3 -I -S child_side.py COMMAND_FD ERROR_FD PARENT [SIGNAL…]
 

@@ -1,10 +1,10 @@
 """The family of a process: the processes that may end its claims and locks.
 
 The *starter* of a process is its nearest ancestor that is neither a shell nor a program
-that only starts others: an agent, a script's interpreter, a service. A shell at a
-user's terminal ends the search and stands for the user. A shell that init has adopted
-also ends the search, because init adopts the shells of many agents. If a sandbox hides
-the ancestors of a process, its starter is unknown.
+that only starts others. A starter is an agent, a script's interpreter or a service, for
+example. A shell at a user's terminal ends the search and stands for the user. A shell
+that init has adopted also ends the search, because init adopts the shells of many
+agents. If a sandbox hides the ancestors of a process, its starter is unknown.
 
 A process belongs to the family of a holder in two cases only:
 

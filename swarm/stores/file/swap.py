@@ -21,7 +21,7 @@ lock.
 1. To change a record: announce an intent; revoke the scratch directories of all other
    intents for the record; compare; rename; remove the intent.
 2. To create a record: write it in the scratch directory; `link` it to its name; revoke
-   the scratch directories of all intents for the record; read it back.
+   the scratch directories of all its intents; read it back.
 3. The owner of an intent removes the intent after its last rename.  Another process may
    remove the intent after it has revoked the scratch directory that the intent names.
 4. If a process finds another intent with its own scratch directory, it raises Busy and
