@@ -256,7 +256,8 @@ class RedisStore(ServerStore[Connection]):
         return [(_position(entry), fields[1]) for entry, fields in found]
 
     def _ask_with_incarnation(self, *command: object) -> tuple[str, Any]:
-        """Send a command, and return the incarnation of the swarm and the answer.
+        """Send a command, and return the answer after the incarnation of the swarm, its
+        random name.
 
         The incarnation is read after the answer, so it is the incarnation of the answer
         or a later one.
