@@ -6,16 +6,17 @@ of the lock. The lock is an atomic record here, since `proof.explorer` proves th
 Between two steps every process may be next, and the time of a lease may pass.
 
 A running frame cannot be copied. So the position of a process is its script and the
-results of its steps so far; the script is run again with these results, and is stopped
+results of its steps so far. The script is run again with these results, and is stopped
 at the first step without a result.
 
-Checked, in each final state and whenever a worker is told that it has the task:
+The explorer checks, in each final state and whenever a worker is told that it has the
+task:
 
 - The task has used up as many attempts as workers were told that they have the task. A
-  process that ends before the store took its `void` may have used one up, too.
-- The task has failed only if that many workers were told, and is running only if the
-  worker of its claim was told.
-- No worker is told while another is at work within its lease.
+  process that ends before its `void` is in the store may have used up an attempt, too.
+- The task has failed only if as many workers were told as it has attempts. The task is
+  running only if the worker of its claim was told.
+- No worker is told that it has the task while another is at work within its lease.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from swarm.queue.state import QueueState
 class Scenario(NamedTuple):
     """Scripts of processes, and what may happen meanwhile.
 
-    A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`, `release`,
-    `cancel` and `retry`. After a claim that was refused, it goes on with its next claim.
-    A script that ends without ending its claim is that of a worker which dies. `leases`:
-    how often a whole lease passes. `errors`: how often an append raises StoreError,
-    before or after it has written its line.
+    A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`,
+    `release`, `cancel` and `retry`. After a refused claim, the script goes on with its
+    next claim. If a script ends without ending its claim, its worker has died.
+    `leases`: how often a whole lease passes. `errors`: how often an append raises
+    StoreError, before or after it has written its line.
     """
 
     name: str
@@ -216,7 +217,7 @@ class _Crew:
                 continue
             for result, after in results_of(spot.call, world):
                 reached = self._spot(number, (*spot.results, result))
-                if reached.call is None:  # only its notes count from now on
+                if reached.call is None:  # only its notes matter from now on
                     reached = _Spot((), None, reached.notes)
                 move = f"w{number}: {spot.call} -> {result} {reached.notes[len(spot.notes) :]}"
                 yield move, (after, (*spots[:number], reached, *spots[number + 1 :]))

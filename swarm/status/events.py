@@ -8,7 +8,7 @@ An informational record says something about a task without changing its state:
     SKIP with `lost`                           a worker lost its lock, and stopped
 
 If an agent prints WAIT, HELP or ERROR, the state of its task changes, and the board
-shows it.
+shows the new state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
-INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # of the `meta` of a SKIP
+INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # keys in the `meta` of a SKIP record
 
 
 def from_agent(token: int | None = None) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def held_by(holder: str) -> dict[str, Any]:
 
 
 def refused(op: str, token: int | None, current_token: int) -> dict[str, Any]:
-    """Return the `meta` of the SKIP record for a worker whose claim the queue refused
-    to end.
+    """Return the `meta` of the SKIP record which says that the queue refused to end a
+    worker's claim.
     """
     return {"refused": op, "token": token, "current_token": current_token}
 
@@ -70,7 +70,7 @@ def log_break(
     store: Store, task: str, who: str, *, worker: str = "", token: int | None = None
 ) -> None:
     """Log that `who` broke the lock of a task, so that its holder and all readers of
-    the log see it.
+    the log see this.
 
     `worker` and `token` are the worker and the token of the holder. For an unreadable
     lock, `worker` is "" and `token` is None.
