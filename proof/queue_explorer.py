@@ -30,7 +30,8 @@ from proof.queue_world import TASK, TTL, Call, NextCall, Port, Result, World, qu
 from proof.report import Report
 from swarm.errors import LockHeld, LockLost, StoreError, WrongState
 from swarm.queue import directing
-from swarm.queue.claims import Claims, Ending
+from swarm.queue.claims import Claims
+from swarm.queue.ending import Ending
 from swarm.queue.events import FAILED, RUNNING, event
 from swarm.queue.state import QueueState
 

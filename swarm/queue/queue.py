@@ -25,7 +25,8 @@ from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
 from swarm.queue import adding, directing
 from swarm.queue.accepted import ALL, COMMANDS, PROMPTS
-from swarm.queue.claims import Claim, Claims, Ending
+from swarm.queue.claims import Claim, Claims
+from swarm.queue.ending import Ending
 from swarm.queue.events import RUNNING, STATES
 from swarm.queue.log import QueueLog
 from swarm.queue.task import Task, TaskSpec, spec_from
