@@ -17,11 +17,13 @@ from typing import Any
 
 from swarm.errors import LockHeld, NoTask, StoreError, WrongState
 from swarm.locks.record import Lock
-from swarm.queue.accepted import Accepted
 from swarm.queue.choice import TaskChoice
+from swarm.queue.claimant import Claimant
 from swarm.queue.ending import Ending, Endings
-from swarm.queue.events import DONE, ENDED, FAILED, RUNNING, event
+from swarm.queue.events import DONE, ENDED, FAILED, READY, RUNNING, WAITING, event
+from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
+from swarm.queue.previous import Previous
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import foreign_name
@@ -42,6 +44,11 @@ class Claim:
     token: int
     lock: Lock
 
+    @property
+    def previous(self) -> Previous | None:
+        """The attempt before this one, None if this is the first."""
+        return self.task.previous if self.task.previous.columns else None
+
 
 class Claims:
     """The claims of one queue."""
@@ -53,7 +60,7 @@ class Claims:
         self._untold: list[tuple[str, str, int]] = []
         self._endings = Endings(log)
 
-    def best(self, worker: str, ttl: float, *, bound: bool, accepted: Accepted) -> Claim:
+    def best(self, claimant: Claimant) -> Claim:
         """Claim the best ready task whose lock is free.
 
         Raise NoTask if no task can be claimed. Raise StoreError if locks that cannot be
@@ -63,37 +70,45 @@ class Claims:
         tried: set[str] = set()
         errors: list[StoreError] = []
         while len(errors) < _MAX_UNUSABLE_LOCKS:
-            self._log.read()
-            entry = self._choice.next(tried, accepted)
+            asked = self._read(claimant)
+            if self._log.state.gates.against("", asked):
+                break
+            tried |= self._log.state.gates.tasks(asked)
+            entry = self._choice.next(tried, claimant.accepted)
             if entry is None:
                 break
             try:
-                return self._claim(entry, worker, ttl, bound=bound)
+                if claimant.may_begin(entry):
+                    return self._claim(entry, claimant)
             except LockHeld as held:
                 self._choice.skip_held(entry.id, held.holder)
             except (WrongState, NoTask):
-                pass  # another worker was faster
+                pass  # another worker was faster, or a gate was closed
             except StoreError as error:
                 errors.append(error)
             tried.add(entry.id)
         if errors:
             raise errors[0]
-        raise self._no_task(accepted)
+        raise self._no_task(claimant)
 
-    def named(self, task_id: str, worker: str, ttl: float, *, bound: bool) -> Claim:
+    def named(self, task_id: str, claimant: Claimant) -> Claim:
         """Claim this task. Raise NoTask, LockHeld or WrongState."""
         self._void()
-        entry = self._log.entry(task_id)
+        entry, name = self._log.entry(task_id), foreign_name(task_id)
         if entry.state in ENDED:
-            raise WrongState(
-                task_id, f"{foreign_name(task_id)} is {entry.state}: there is nothing to do."
-            )
-        if entry.open_dependencies:
+            raise WrongState(task_id, f"{name} is {entry.state}: there is nothing to do.")
+        if entry.shown_state == WAITING:
             known = self._log.state.entries
             waits = [name for name in entry.after if name not in known or known[name].state != DONE]
-            names = ", ".join(map(foreign_name, waits))
-            raise WrongState(task_id, f"{foreign_name(task_id)} waits for {names}.")
-        return self._claim(entry, worker, ttl, bound=bound)
+            raise WrongState(task_id, f"{name} waits for {', '.join(map(foreign_name, waits))}.")
+        if claimant.accepted.agent and not claimant.accepted.fits_agent(entry):
+            raise WrongState(
+                task_id, f"{name} needs a worker with --agent {foreign_name(entry.agent)}."
+            )
+        claimant.may_begin(entry)  # closes the gate of the task if not
+        if gate := self._log.state.gates.against(task_id, self._asked(claimant)):
+            raise refusal(gate, self._log.clock.now())
+        return self._claim(entry, claimant)
 
     def end(self, ending: Ending) -> Task:
         """End a claim, see `Endings.end`."""
@@ -111,38 +126,50 @@ class Claims:
         failure.
         """
         try:
-            claim = self._claim(entry, "swarm", 60.0, bound=True)
-        except (LockHeld, WrongState):
+            claim = self._claim(entry, Claimant("swarm", 60.0, bound=True))
+        except (LockHeld, WrongState, NoTask):
             return
         # Another process has made the task ready meanwhile.
         self.end(Ending("release", entry.id, "swarm", claim.token))
 
     # Claiming -------------------------------------------------------------------------
 
-    def _claim(self, entry: TaskState, worker: str, ttl: float, *, bound: bool) -> Claim:
+    def _read(self, claimant: Claimant) -> dict[str, Any]:
+        """Read the log. Return what a claim of now says to the gates."""
+        self._log.read()
+        return self._asked(claimant)
+
+    def _asked(self, claimant: Claimant) -> dict[str, Any]:
+        gates = self._log.state.gates
+        return {"at": self._log.now(), "gates": gates.number or None, **claimant.fields()}
+
+    def _claim(self, entry: TaskState, claimant: Claimant) -> Claim:
         """Claim a task. Raise LockHeld if another worker holds its lock, WrongState if
-        the task cannot be claimed any more.
+        the task cannot be claimed any more, NoTask if a gate is closed.
         """
-        log, task_id = self._log, entry.id
+        log, task_id, worker, ttl = self._log, entry.id, claimant.worker, claimant.ttl
         died = entry.worker if entry.state == RUNNING else ""
         began = log.clock.steady()
         lock: Lock | None = None
         is_open = False  # whether the log may have the claim
         try:
-            lock = log.locks.acquire(task_id, worker, ttl, bound=bound, above=entry.token)
+            lock = log.locks.acquire(task_id, worker, ttl, bound=claimant.bound, above=entry.token)
             token = lock.token or 0
             self._check_lease(task_id, began, ttl)
+            asked = self._asked(claimant)
             is_open = True
-            is_open = log.append(
-                event("claim", at=log.now(), id=task_id, worker=worker, token=token)
-            )
+            is_open = log.append(event("claim", id=task_id, worker=worker, token=token, **asked))
             entry = log.current(task_id)
             if not is_open:
                 if entry.state == FAILED and entry.token == token:
                     about = {"token": token, "attempts": entry.attempts}
                     log.status.append("ERROR", worker, task_id, entry.reason, about)
+                elif gate := log.state.gates.against(task_id, asked):
+                    raise refusal(gate, log.clock.now())
                 raise WrongState(task_id, f"{foreign_name(task_id)} is {entry.shown_state} now.")
             meta: dict[str, Any] = {"token": token, "attempt": entry.attempts}
+            if claimant.accepted.agent:
+                meta["agent"] = claimant.accepted.agent
             if died:
                 meta["taken_over_from"] = died
             log.status.append(
@@ -189,9 +216,9 @@ class Claims:
         except StoreError:
             pass
 
-    def _no_task(self, accepted: Accepted) -> NoTask:
+    def _no_task(self, claimant: Claimant) -> NoTask:
         """Return the reason why there is no task to claim."""
-        state = self._log.state
+        state, accepted, now = self._log.state, claimant.accepted, self._log.clock.now()
         if not state.entries:
             return NoTask("empty", "the queue is empty: no task was ever added.")
         if state.is_finished():
@@ -201,10 +228,17 @@ class Claims:
             )
         others = [entry for entry in state.running.values() if not accepted.fits(entry)]
         if state.is_finished(accepted, {entry.id for entry in others if self._log.is_dead(entry)}):
-            return NoTask("finished", accepted.why_left)
+            return NoTask("finished", accepted.why_left([*state.left_by(accepted), *others]))
+        asked = self._asked(claimant)
+        if gate := state.gates.against("", asked):
+            return refusal(gate, now)
         holders = {entry.id: entry.worker for entry in state.running.values()} | {
             name: holder for name, (_, holder) in self._choice.held.items()
         }
+        stopped = [state.entries[name] for name in state.gates.tasks(asked)]
+        ready = [entry.id for entry in stopped if entry.shown_state == READY]
+        if ready and not holders and (gate := state.gates.against(ready[0], asked)):
+            return refusal(gate, now)
         due = state.next_due()
         if due is None:
             return NoTask(
@@ -215,7 +249,7 @@ class Claims:
                 ),
                 holders,
             )
-        seconds = max(0.0, due - self._log.clock.now())
+        seconds = max(0.0, due - now)
         text = (
             f"no task is free now: the next attempt at a failed task may begin in "
             f"{seconds:.0f} seconds."
