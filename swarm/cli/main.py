@@ -27,6 +27,8 @@ _COMMANDS = {
         "worker": "run a worker that gives queued tasks to an agent",
         "status": "show problems, and which worker has which task",
         "web": "show the swarm as a live page in the browser",
+        "cost": "show what tasks cost, as the agents report it",
+        "gate": "stop the workers of an agent for a while",
         "wait": "wait until a task is done, or until its lock is free",
         "demo": "see three workers share a queue while one worker is killed",
     },
@@ -58,7 +60,12 @@ _COMMANDS = {
         "version": "print the version",
     },
 }
-_MODULES = {"demo": "demo.play", **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux")}
+_MODULES = {
+    "demo": "demo.play",
+    "gate": "queue.gate",
+    "cost": "queue.cost",
+    **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux"),
+}
 # What users type, and the command that does it.
 _ELSEWHERE = {
     "swarm lock wait": "swarm wait TASK --for free",
@@ -173,7 +180,9 @@ def _find(name: str) -> Command | dict[str, Command]:
     """Import a command, or a group of commands."""
     module = __import__(f"swarm.cli.{_MODULES.get(name, name)}", fromlist=["COMMAND"])
     found: Command | dict[str, Command] = getattr(module, "COMMAND", None) or module.COMMANDS
-    return found[name] if name in _MODULES and isinstance(found, dict) else found
+    if isinstance(found, dict) and name in _MODULES:
+        return found.get(name, found)  # several commands may share a module
+    return found
 
 
 def _run_in_group(title: str, commands: dict[str, Command], args: Sequence[str]) -> int:
