@@ -83,7 +83,7 @@ def _allowed(request: Request) -> tuple[str, ...]:
     """Return the rules that let Claude do its task."""
     if request.permissions != EDIT:
         return ()
-    programs = dict.fromkeys(("git", "swarm", shlex.join(request.swarm)))
+    programs = dict.fromkeys(("git", "swarm", "python3 -m swarm", shlex.join(request.swarm)))
     commands = [rule for program in programs for rule in (program, f"{program}:*")]
     if request.check:
         commands.append(request.check)

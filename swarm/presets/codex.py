@@ -72,6 +72,8 @@ def _sandbox(request: Request) -> tuple[str, ...]:
 class CodexReader(JsonLinesReader):
     """Reads the events of `codex exec --json`."""
 
+    counts_session = True
+
     def handle(self, event: Mapping[str, Any]) -> list[str]:
         kind = text_of(event, "type")
         if kind == "thread.started":

@@ -86,7 +86,8 @@ class Report:
     """What an ended agent has reported.
 
     `usage` has the keys `turns`, `input_tokens`, `output_tokens` and `cost_usd`, as far
-    as the agent reports them. `error` is "" if the agent ended well. `session_is_gone`:
+    as the agent reports them. `counts_session`: the usage is that of the whole session,
+    with the attempts before. `error` is "" if the agent ended well. `session_is_gone`:
     the session to be resumed does not exist, so a new attempt may begin at once.
     """
 
@@ -97,6 +98,7 @@ class Report:
     limit: Limit | None = None
     error: str = ""
     session_is_gone: bool = False
+    counts_session: bool = False
 
 
 def is_session(text: str) -> bool:

@@ -22,6 +22,8 @@ _MAX_LAST_LINES = 20
 class JsonLinesReader:
     """Reads one attempt. A subclass handles events, and may add to the report."""
 
+    counts_session = False
+
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.result = ""
@@ -65,6 +67,7 @@ class JsonLinesReader:
             limit=self.limit,
             error=self.error,
             session_is_gone=self.session_is_gone,
+            counts_session=self.counts_session,
         )
 
     def deny(self, tool: str, what: str, cure: str) -> list[str]:

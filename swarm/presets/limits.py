@@ -13,6 +13,7 @@ from swarm.presets.reset_time import reset_time
 from swarm.terminal.text import shorten, shown
 
 MAX_TEXT = 300  # characters of a limit's text
+_MAX_ERROR = 4000  # characters of an error that are searched
 
 # The first kind that fits counts. All of these are from the programs' sources or output.
 _KINDS = (
@@ -66,6 +67,7 @@ def limit_in(error: str, now: float, *, status: int | None = None) -> Limit | No
     `status` is the HTTP status of the failed request, if the agent names it. `now` is
     the present time in seconds of the Unix clock.
     """
+    error = error[:_MAX_ERROR]
     kind = next((kind for kind, pattern in _KINDS if pattern.search(error)), _by_status(status))
     return limit(kind, error, now) if kind else None
 
@@ -75,7 +77,7 @@ def limit(kind: str, text: str, now: float, until: float | None = None) -> Limit
     line = shorten(shown(" ".join(text.split())), MAX_TEXT)
     if until is not None:
         return Limit(kind, until, line)
-    found = reset_time(text, now)
+    found = reset_time(text[:_MAX_ERROR], now)
     if found is None:
         return Limit(kind, None, line)
     if found.unknown_zone:

@@ -18,6 +18,7 @@ from swarm.errors import BadInput
 from swarm.presets.command_line import PROMPT, fill, split
 from swarm.stores.file.syscalls import file_name as utf8
 from swarm.stores.secrets import agent_environment
+from swarm.workers.feedback import last_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def stdin_for(claim: Claim, agent: Sequence[str]) -> bytes:
     return b"" if is_in_words else (spec.prompt or "").encode()
 
 
-def environment_for(claim: Claim, *, store_for_agent: bool = False) -> dict[str, str]:
-    """Return the environment of a task's command.
+def environment_for(
+    claim: Claim, *, agent: str = "", store_for_agent: bool = False
+) -> dict[str, str]:
+    """Return the environment of a task's command. `agent` is the agent's name.
 
     A prompt that is too long for an environment variable is only on standard input.
     """
@@ -74,7 +77,12 @@ def environment_for(claim: Claim, *, store_for_agent: bool = False) -> dict[str,
         claim.task.id, claim.worker, claim.token, store_for_agent=store_for_agent
     )
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
-    environment.pop("SWARM_PROMPT", None)  # set by a worker that started this worker
+    for name in ("SWARM_PROMPT", "SWARM_LAST_FAILURE", "SWARM_AGENT"):
+        environment.pop(name, None)  # set by a worker that started this worker
+    if agent:
+        environment["SWARM_AGENT"] = agent
+    if failure := last_failure(claim.previous):
+        environment["SWARM_LAST_FAILURE"] = utf8(failure)
     prompt = claim.task.spec.prompt
     if prompt and len(prompt.encode()) + len("SWARM_PROMPT=") <= _MAX_WORD:
         environment["SWARM_PROMPT"] = utf8(prompt)
