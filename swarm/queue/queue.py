@@ -29,7 +29,7 @@ from swarm.queue.claims import Claim, Claims, Ending
 from swarm.queue.events import RUNNING, STATES
 from swarm.queue.log import QueueLog
 from swarm.queue.task import Task, TaskSpec, spec_from
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.terminal.text import foreign_name, quoted
 
@@ -47,7 +47,7 @@ R = TypeVar("R")
 class TaskQueue:
     """The queue of one store."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store: StoreLike = None) -> None:
         self._default_store = DefaultStore(store)
         self._mutex = threading.RLock()
         self._opened: tuple[QueueLog, Claims] | None = None

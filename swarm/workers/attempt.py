@@ -18,7 +18,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ class Attempt:
         grace: float,
         delay: float,
         store_for_agent: bool = False,
+        variables: Mapping[str, str] | None = None,
         on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.claim = claim
@@ -74,6 +75,7 @@ class Attempt:
         self._grace = grace
         self._delay = delay
         self._store_for_agent = store_for_agent
+        self._variables = variables
         self._on_line = on_line
         self._markers = Markers(log, claim, lambda: self._lost is not None)
         self._lease: Lease | None = None
@@ -114,7 +116,9 @@ class Attempt:
             command = agent_command.command_for(self.claim, self._agent)
         except BadInput as error:
             return self._fail(str(error), final=True)
-        with AgentOutput(self._results, self.claim.task.id, self.claim.token) as output:
+        with AgentOutput(
+            self._results, self.claim.task.id, self.claim.token, self._variables
+        ) as output:
             return self._supervise(self._create_process(output), command, output)
 
     # While it runs --------------------------------------------------------------------
@@ -170,7 +174,9 @@ class Attempt:
                 self._queue.give_up(self.claim)  # a cancelled task is free from now on
 
     def _environment(self) -> dict[str, str]:
-        return agent_command.environment_for(self.claim, store_for_agent=self._store_for_agent)
+        return agent_command.environment_for(
+            self.claim, store_for_agent=self._store_for_agent, variables=self._variables
+        )
 
     def _is_the_tasks_fault(self, error: CannotRun) -> bool:
         """Return whether a command cannot be run because of its task.

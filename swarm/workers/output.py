@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from typing import Self
 
 from swarm.errors import StoreError
@@ -47,7 +48,9 @@ class AgentOutput:
     swarm knows; the files have the output as the agent wrote it.
     """
 
-    def __init__(self, results: str, task: str, token: int) -> None:
+    def __init__(
+        self, results: str, task: str, token: int, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Open the two files. Raise StoreError if a file cannot be opened."""
         prepare(results)
         self._names = [f"{task}.{token}.{stream}" for stream in ("out", "err")]
@@ -65,7 +68,7 @@ class AgentOutput:
         opened.remove(self._folder)
         self._read = {fd: os.fstat(fd).st_size for fd in opened}
         self._rest = dict.fromkeys(opened, b"")
-        self._secrets = known_secrets()
+        self._secrets = known_secrets(variables)
 
     def __enter__(self) -> Self:
         return self

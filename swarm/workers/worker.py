@@ -18,9 +18,8 @@ from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores import cleaners
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
-from swarm.stores.file import state_dir
 from swarm.stores.file.layout import RESULTS
 from swarm.workers import command, output
 from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
@@ -65,7 +64,7 @@ class SmartWorker:
         *,
         allow_commands: bool = False,
         store_for_agent: bool = False,
-        store: Store | None = None,
+        store: StoreLike = None,
         results: str | None = None,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -156,6 +155,7 @@ class SmartWorker:
             grace=self._grace,
             delay=min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1)),
             store_for_agent=self._store_for_agent,
+            variables=self._default_store.variables(),
             on_line=self._on_line,
         )
         try:
@@ -181,7 +181,7 @@ class SmartWorker:
 
     def _results_dir(self) -> str:
         """Return the directory of results. Create it and check it each time."""
-        return self._results or state_dir.given().make_below(RESULTS)
+        return self._results or self._default_store.state_dir().make_below(RESULTS)
 
     def _claim(self) -> Claim | None:
         try:
