@@ -19,7 +19,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from swarm.errors import BadInput, CannotRun, LockLost, StoreError
 from swarm.locks.lease import Lease
@@ -59,6 +59,7 @@ class Attempt:
         grace: float,
         delay: float,
         store_for_agent: bool = False,
+        variables: Mapping[str, str] | None = None,
         on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.claim = claim
@@ -69,6 +70,7 @@ class Attempt:
         self._grace = grace
         self._settlement = Settlement(queue, log, claim, delay=delay)
         self._store_for_agent = store_for_agent
+        self._variables = variables
         self._on_line = on_line
         self._markers = Markers(log, claim, lambda: self._lost is not None)
         self._lease: Lease | None = None
@@ -129,7 +131,11 @@ class Attempt:
         """Start a process and return the task, None if the session to resume is gone."""
         claim = self.claim
         with AgentOutput(
-            self._results, claim.task.id, claim.token, events=start.reader is not None
+            self._results,
+            claim.task.id,
+            claim.token,
+            self._variables,
+            events=start.reader is not None,
         ) as output:
             return self._supervise(self._create_process(start, output), start, output)
 
@@ -172,7 +178,9 @@ class Attempt:
                     if error.number != errno.E2BIG and not start.is_tasks_own:
                         raise
                     return self._settlement.fail(str(error), exit_code=error.exit_code)
-                reading = Reading(output, start.reader, self._markers, self._on_line)
+                reading = Reading(
+                    output, start.reader, self._markers, self._on_line, self._variables
+                )
                 code = self._wait(child, reading, output)
                 self._end_group(child)
                 reading.finish(lambda: self._lost is not None or self._stops > 1)
@@ -197,7 +205,10 @@ class Attempt:
     def _environment(self, start: Start) -> dict[str, str]:
         return {
             **agent_command.environment_for(
-                self.claim, agent=start.agent, store_for_agent=self._store_for_agent
+                self.claim,
+                agent=start.agent,
+                store_for_agent=self._store_for_agent,
+                variables=self._variables,
             ),
             **start.launch.environment,
         }

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import os
 
-from swarm import settings
 from swarm.errors import BadInput
 from swarm.presets.command_line import PROMPT, fill, split
+from swarm.stores.file import state_dir
 from swarm.stores.file.syscalls import file_name as utf8
 from swarm.stores.secrets import agent_environment
 from swarm.workers.feedback import last_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from swarm.queue.queue import Claim
 
@@ -67,14 +67,23 @@ def stdin_for(claim: Claim, agent: Sequence[str]) -> bytes:
 
 
 def environment_for(
-    claim: Claim, *, agent: str = "", store_for_agent: bool = False
+    claim: Claim,
+    *,
+    agent: str = "",
+    store_for_agent: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment of a task's command. `agent` is the agent's name.
+    `variables` name the worker's store.
 
     A prompt that is too long for an environment variable is only on standard input.
     """
     environment = task_environment(
-        claim.task.id, claim.worker, claim.token, store_for_agent=store_for_agent
+        claim.task.id,
+        claim.worker,
+        claim.token,
+        store_for_agent=store_for_agent,
+        variables=variables,
     )
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
     for name in ("SWARM_PROMPT", "SWARM_LAST_FAILURE", "SWARM_AGENT"):
@@ -90,23 +99,29 @@ def environment_for(
 
 
 def task_environment(
-    task: str, worker: str, token: int, *, store_for_agent: bool = False
+    task: str,
+    worker: str,
+    token: int,
+    *,
+    store_for_agent: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return this process's environment with task, worker, token and state directory.
 
-    `store_for_agent`: with the password of the store.
+    `store_for_agent`: with the password of the store. `variables` name a store that the
+    environment does not name, see `DefaultStore.variables`.
     """
-    state_dir = settings.state_dir()[0]
+    directory = (variables or {}).get("SWARM_STATE_DIR") or state_dir.named().path
     names = {
         "SWARM_TASK_ID": utf8(task),
         "SWARM_WORKER": utf8(worker),
         "SWARM_TOKEN": str(token),
     }
     return {
-        **agent_environment(store_for_agent=store_for_agent),
+        **agent_environment(store_for_agent=store_for_agent, variables=variables),
         **names,
-        "SWARM_STATE_DIR": state_dir,
-        "AI_SWARM_DIR": state_dir,
+        "SWARM_STATE_DIR": directory,
+        "AI_SWARM_DIR": directory,
     }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
 from swarm.errors import StoreError
@@ -61,7 +61,15 @@ class AgentOutput:
     swarm knows; the files `.out` and `.err` have the output as the agent wrote it.
     """
 
-    def __init__(self, results: str, task: str, token: int, *, events: bool = False) -> None:
+    def __init__(
+        self,
+        results: str,
+        task: str,
+        token: int,
+        variables: Mapping[str, str] | None = None,
+        *,
+        events: bool = False,
+    ) -> None:
         """Open the files. Raise StoreError if a file cannot be opened.
 
         `events`: each line is an event for a reader, so a long line is not cut.
@@ -87,7 +95,7 @@ class AgentOutput:
         self._read = {fd: os.fstat(fd).st_size for fd in (self.stdout, self.stderr)}
         self._rest = dict.fromkeys(self._read, b"")
         self._skipping = dict.fromkeys(self._read, False)
-        self._secrets = known_secrets()
+        self._secrets = known_secrets(variables)
 
     def __enter__(self) -> Self:
         return self

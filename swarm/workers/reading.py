@@ -6,7 +6,7 @@ file of their own. Otherwise they see the lines as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from swarm.presets.contract import Reader, Report
@@ -24,12 +24,13 @@ class Reading:
         reader: Reader | None,
         markers: Markers,
         on_line: Callable[[str], object] | None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._output = output
         self._reader = reader
         self._markers = markers
         self._on_line = on_line
-        self._secrets = known_secrets()
+        self._secrets = known_secrets(variables)
 
     def read(self, *, ended: bool = False) -> bool:
         """Read a piece of the output. Return whether there is more output."""

@@ -18,9 +18,8 @@ from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores import cleaners
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
-from swarm.stores.file import state_dir
 from swarm.stores.file.layout import RESULTS
 from swarm.workers import output
 from swarm.workers.attempt import Attempt
@@ -79,7 +78,7 @@ class SmartWorker:
         store_for_agent: bool = False,
         budget: float | None = None,
         task_budget: float | None = None,
-        store: Store | None = None,
+        store: StoreLike = None,
         results: str | None = None,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -199,6 +198,7 @@ class SmartWorker:
             grace=self._grace,
             delay=delay,
             store_for_agent=self._store_for_agent,
+            variables=self._default_store.variables(),
             on_line=self._on_line,
         )
 
@@ -214,7 +214,7 @@ class SmartWorker:
 
     def _results_dir(self) -> str:
         """Return the directory of results. Create it and check it each time."""
-        return self._results or state_dir.given().make_below(RESULTS)
+        return self._results or self._default_store.state_dir().make_below(RESULTS)
 
     def _claim(self) -> Claim | None:
         try:
