@@ -66,6 +66,8 @@ def _sandbox(request: Request) -> tuple[str, ...]:
     if request.permissions == EDIT and request.writable:
         roots = json.dumps(list(request.writable))  # a list of strings is also TOML
         words += ("-c", f"sandbox_workspace_write.writable_roots={roots}")
+    if request.permissions == EDIT and request.network:
+        words += ("-c", "sandbox_workspace_write.network_access=true")
     return words
 
 

@@ -32,7 +32,9 @@ class Request:
     `check` is the command that checks the result, "" if there is none. `workspace` is
     the agent's working directory, "" for the worker's. `extra` has words that the
     preset adds to the command as they are. `swarm` is how the agent calls swarm.
-    `writable` are directories outside the workspace in which swarm writes.
+    `writable` are directories outside the workspace in which git and swarm write.
+    `network`: swarm needs the network for its store. `budget` is what the attempt may
+    cost, for agents that watch it themselves.
     """
 
     prompt: str
@@ -43,6 +45,7 @@ class Request:
     extra: tuple[str, ...] = ()
     swarm: tuple[str, ...] = ("swarm",)
     writable: tuple[str, ...] = ()
+    network: bool = False
     budget: float | None = None
 
 

@@ -20,6 +20,8 @@ from swarm.errors import BadInput
 from swarm.inputs import is_plain_name
 from swarm.presets.contract import EDIT, Launch, Preset, Reader, Request, is_session
 from swarm.queue.queue import Claim
+from swarm.stores.default import store_url
+from swarm.stores.file import state_dir
 from swarm.system.own_command import swarm_command
 from swarm.workers import command, feedback
 
@@ -135,14 +137,14 @@ def request_for(
     permissions: str = EDIT,
     model: str = "",
     extra: Sequence[str] = (),
-    state_dir: str = "",
+    budget: float | None = None,
 ) -> Request:
     """Return the request of a worker, without a prompt.
 
     The agent may write in the state directory, and in the repository of the working
     directory, which may be elsewhere.
     """
-    writable = [path for path in (state_dir, _repository()) if path]
+    writable = [path for path in (state_dir.named().path, _repository()) if path]
     return Request(
         "",
         permissions=permissions,
@@ -150,6 +152,8 @@ def request_for(
         extra=tuple(extra),
         swarm=tuple(swarm_command()),
         writable=tuple(writable),
+        network="://" in store_url(),
+        budget=budget,
     )
 
 
