@@ -74,18 +74,18 @@ class TextReader:
 
     def __init__(self) -> None:
         self._out: list[str] = []
-        self._err: list[str] = []
 
     def feed(self, line: str) -> list[str]:
-        return _keep(self._out, line)
+        shown = self.feed_error(line)
+        self._out = shown or self._out
+        return shown
 
     def feed_error(self, line: str) -> list[str]:
-        return _keep(self._err, line)
+        shown = one_line(line, 1000)
+        return [shown] if shown else []
 
     def report(self, exit_code: int) -> Report:
-        last = (self._err or self._out) if exit_code else self._out
-        text = last[-1] if last else ""
-        return Report(error=text) if exit_code else Report(result=text)
+        return Report(result=self._out[-1] if self._out and not exit_code else "")
 
 
 class LimitedReader:
@@ -127,14 +127,6 @@ def _launch(words: list[str], request: Request, session: str) -> Launch:
     filled = fill(words, {"prompt": request.prompt, "session": session})
     has_prompt = any(PROMPT in word for word in words)
     return Launch((*filled, *request.extra), b"" if has_prompt else request.prompt.encode())
-
-
-def _keep(lines: list[str], line: str) -> list[str]:
-    shown = one_line(line, 1000)
-    if shown:
-        lines.append(shown)
-        del lines[:-_MAX_LAST_LINES]
-    return [shown] if shown else []
 
 
 def _pattern(text: str, name: str) -> re.Pattern[str] | None:

@@ -79,20 +79,22 @@ def judge(ended: Ended, report: Report, *, has_agent: bool) -> Verdict:
         return Verdict(FAILED, _denied(report), feedback)
     if not is_error:
         return Verdict(DONE, report.result)
-    return Verdict(FAILED, why(ended.exit_code, report.error or _last_line(ended)), feedback)
+    return Verdict(FAILED, _why(ended, report.error), feedback)
 
 
-def why(exit_code: int, line: str) -> str:
-    """Return the reason of a failure: the exit code or signal, and the last words."""
-    number = exit_code - 128
-    if exit_code > 128 and number in signal.valid_signals():
+def _why(ended: Ended, error: str) -> str:
+    """Return the reason of a failure: what the agent calls its error, else the exit code
+    or the signal with the last words.
+    """
+    number = ended.exit_code - 128
+    if ended.exit_code > 128 and number in signal.valid_signals():
         hint = _SIGNALS.get(signal.Signals(number), "")
-        reason = f"ended by {signal.Signals(number).name}" + (f", {hint}" if hint else "")
-    elif exit_code == 0:
-        return shorten(line, _MAX_REASON)
-    else:
-        reason = f"exit code {exit_code}"
-    return f"{reason}: {shorten(line, _MAX_LINE)}" if line else reason
+        return f"ended by {signal.Signals(number).name}" + (f", {hint}" if hint else "")
+    if error:
+        return shorten(error, _MAX_REASON)
+    line = _last_line(ended)
+    reason = f"exit code {ended.exit_code}"
+    return f"{reason}: {line}" if line else reason
 
 
 def _limit_of_text(ended: Ended, *, has_agent: bool) -> Limit | None:
