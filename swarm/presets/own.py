@@ -25,9 +25,10 @@ from swarm.presets.contract import (
     Request,
 )
 from swarm.presets.limits import limit
-from swarm.presets.readable import one_line
+from swarm.presets.readable import last_words, one_line
 
 _MAX_LAST_LINES = 50
+_MAX_LINE = 1000  # characters
 _SEARCHED = 10  # lines
 
 
@@ -74,18 +75,20 @@ class TextReader:
 
     def __init__(self) -> None:
         self._out: list[str] = []
+        self._err: list[str] = []
 
     def feed(self, line: str) -> list[str]:
-        shown = self.feed_error(line)
-        self._out = shown or self._out
-        return shown
+        return _keep(self._out, line)
 
     def feed_error(self, line: str) -> list[str]:
-        shown = one_line(line, 1000)
-        return [shown] if shown else []
+        return _keep(self._err, line)
 
     def report(self, exit_code: int) -> Report:
-        return Report(result=self._out[-1] if self._out and not exit_code else "")
+        if exit_code == 0:
+            return Report(result=last_words(self._out, _MAX_LINE))
+        words = last_words(self._err) or last_words(self._out)
+        reason = f"exit code {exit_code}"
+        return Report(error=f"{reason}: {words}" if words else reason)
 
 
 class LimitedReader:
@@ -127,6 +130,14 @@ def _launch(words: list[str], request: Request, session: str) -> Launch:
     filled = fill(words, {"prompt": request.prompt, "session": session})
     has_prompt = any(PROMPT in word for word in words)
     return Launch((*filled, *request.extra), b"" if has_prompt else request.prompt.encode())
+
+
+def _keep(lines: list[str], line: str) -> list[str]:
+    shown = one_line(line, _MAX_LINE)
+    if shown:
+        lines.append(shown)
+        del lines[:-_MAX_LAST_LINES]
+    return [shown] if shown else []
 
 
 def _pattern(text: str, name: str) -> re.Pattern[str] | None:

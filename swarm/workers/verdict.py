@@ -19,15 +19,13 @@ from dataclasses import dataclass
 
 from swarm.presets.contract import EXIT_75, TEMPORARY_FAILURE, Limit, Report
 from swarm.presets.limits import limit as make_limit
-from swarm.presets.readable import one_line
+from swarm.presets.readable import last_words
 from swarm.terminal.text import shorten
-from swarm.workers.markers import marker
 
 DONE, FAILED, STOPPED, LOST, LIMITED = "done", "failed", "stopped", "lost", "limited"
 WORKER_STOPPED = "the worker was stopped"
 
 _MAX_REASON = 500  # characters
-_MAX_LINE = 200  # characters of the line that is quoted in a reason
 _MAX_FEEDBACK = 4000  # characters
 _SIGNALS = {signal.SIGKILL: "perhaps memory ran out"}
 
@@ -92,7 +90,7 @@ def _why(ended: Ended, error: str) -> str:
         return f"ended by {signal.Signals(number).name}" + (f", {hint}" if hint else "")
     if error:
         return shorten(error, _MAX_REASON)
-    line = _last_line(ended)
+    line = last_words(ended.last_lines)
     reason = f"exit code {ended.exit_code}"
     return f"{reason}: {line}" if line else reason
 
@@ -101,17 +99,9 @@ def _limit_of_text(ended: Ended, *, has_agent: bool) -> Limit | None:
     """Return the limit of an agent whose output swarm does not understand."""
     if not has_agent or ended.exit_code != TEMPORARY_FAILURE:
         return None
-    return make_limit(EXIT_75, _last_line(ended) or f"exit code {ended.exit_code}", ended.now)
-
-
-def _last_line(ended: Ended) -> str:
-    """Return the last line that says something. Of a marker, return its text."""
-    for line in reversed(ended.last_lines):
-        found = marker(line)
-        text = one_line(found[1] if found else line, _MAX_LINE)
-        if any(character.isalnum() for character in text):
-            return text
-    return ""
+    return make_limit(
+        EXIT_75, last_words(ended.last_lines) or f"exit code {ended.exit_code}", ended.now
+    )
 
 
 def _denied(report: Report) -> str:
