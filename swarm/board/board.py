@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import FrozenRecord
+from swarm.stores.location import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Board(FrozenRecord):
     cursor: str
     """The cursor after the last record on this board, for `swarm log follow --since`.
     """
+    location: Location = Location()
 
     @property
     def is_empty(self) -> bool:
@@ -125,6 +127,7 @@ class Board(FrozenRecord):
         return {
             "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,
+            "location": self.location.as_dict(),
             "problems": [problem.as_dict() for problem in self.problems],
             "workers": [work.as_dict() for work in self.workers],
             "locks": [lock.as_dict() for lock in self.locks],

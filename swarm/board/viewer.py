@@ -18,6 +18,7 @@ from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import effective_state
 from swarm.status.reader import StatusReader
+from swarm.stores.location import location_of
 from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import foreign_name, quoted
@@ -48,6 +49,7 @@ class Viewer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._location = location_of(store)
         self._status = StatusReader(store)
         self._tasks = LogFold(store, TASKS, QueueState)
         # Tasks with the token of the claim whose worker is dead.
@@ -93,7 +95,8 @@ class Viewer:
             if name in running and running[name].token == token and _is_free(locks.get(name))
         )
         dead = frozenset(name for name, _ in self._dead)
-        return _BoardBuilder(self._store, self._status, self.queue, locks, dead).board()
+        board = _BoardBuilder(self._store, self._status, self.queue, locks, dead).board()
+        return board.replace(location=self._location)
 
     def wait(self, timeout: float) -> bool:
         """Wait for a new status record.

@@ -26,6 +26,7 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     LockRow: {"status": {"enum": ["Active", "Expired", "Unknown"]}},
     WorkerLastSeen: {},
     answers.Board: {},
+    answers.Location: {},
     answers.LogPosition: {},
     answers.Record: {},
     answers.Snapshot: {},
