@@ -81,6 +81,11 @@ def worker() -> str:
     return variable("SWARM_WORKER")
 
 
+def in_pane() -> bool:
+    """Return whether `swarm up` started this process in a pane."""
+    return bool(variable("SWARM_PANE"))
+
+
 def task() -> str:
     """Return the assigned task, "" if there is no assigned task."""
     return variable("SWARM_TASK_ID")

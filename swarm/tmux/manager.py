@@ -338,6 +338,7 @@ class TmuxSwarmManager:
             "SWARM_STATE_DIR": self.state_dir,
             "AI_SWARM_DIR": self.state_dir,
             "SWARM_WORKER": worker,
+            "SWARM_PANE": name,
         }
 
     def _end(self, agents: Sequence[AgentPane], grace: float) -> list[StoppedAgent]:

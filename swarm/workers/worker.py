@@ -8,6 +8,7 @@ is killed, its agent dies too, and the next worker can claim the task.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from swarm.stores.file import state_dir
 from swarm.stores.file.layout import RESULTS
 from swarm.workers import command, output
 from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
+from swarm.workers.presence import Announcement, announce
 
 __all__ = ["SmartWorker", "Tally"]
 
@@ -103,8 +105,18 @@ class SmartWorker:
         fails later, the worker waits until the store can be used again.
         """
         output.prepare(self._results_dir())
-        with cleaners.keep_away():
+        with cleaners.keep_away(), self._announce() as announced:
+            if announced.namesake:
+                self._on_event("trouble", "", announced.namesake)
             return self._work(until_empty)
+
+    def _announce(self) -> Announcement:
+        return announce(
+            self._default_store.store(),
+            self.worker_id,
+            agent=os.path.basename(self._agent[0]) if self._agent else "",
+            accepts_commands=not self._agent or self._allow_commands,
+        )
 
     def _work(self, until_empty: bool) -> Tally:
         reached = warned = False
