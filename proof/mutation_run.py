@@ -126,6 +126,7 @@ OWN = {
     "queue.directing": ["queue/test_queue"],
     "queue.choice": ["queue/test_queue"],
     "queue.claims": ["queue/test_queue", "queue/test_family::TestForeign"],
+    "queue.ending": ["queue/test_queue", "queue/test_family::TestForeign"],
     "queue.queue": ["queue/test_queue", "queue/test_family::TestForeign"],
     "queue.task": ["queue/test_task", "queue/test_queue", "queue/test_import_file"],
 }

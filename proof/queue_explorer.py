@@ -30,7 +30,9 @@ from proof.queue_world import TASK, TTL, Call, NextCall, Port, Result, World, qu
 from proof.report import Report
 from swarm.errors import LockHeld, LockLost, StoreError, WrongState
 from swarm.queue import directing
-from swarm.queue.claims import Claims, Ending
+from swarm.queue.claimant import Claimant
+from swarm.queue.claims import Claims
+from swarm.queue.ending import Ending
 from swarm.queue.events import FAILED, RUNNING, event
 from swarm.queue.state import QueueState
 
@@ -274,7 +276,7 @@ class _Crew:
         for op in script:
             try:
                 if op == "claim":
-                    claim = claims.named(TASK, worker, TTL, bound=False)
+                    claim = claims.named(TASK, Claimant(worker, TTL))
                     token = claim.token
                     port.notes.append(("told", token, int(claim.lock.holder["ends"])))
                 elif op == "cancel":

@@ -43,6 +43,18 @@ def check_plain_name(name: object, what: str) -> str:
     return checked
 
 
+def check_agent(name: object, what: str) -> str:
+    """Return `name` if it may name an agent, such as claude.
+
+    The names of gates that are not of an agent are reserved. Raise BadInput if the name
+    is invalid.
+    """
+    checked = check_plain_name(name, what)
+    if ":" in checked or checked == "budget":
+        raise BadInput(f"{what} {checked!r} is not a name for an agent: it is reserved for gates.")
+    return checked
+
+
 def is_plain_name(name: str, more: str = "") -> bool:
     """Return whether a name cannot be a sentence, nor an order of swarm.
 

@@ -13,7 +13,7 @@ from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
 from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
-from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -271,6 +271,7 @@ def _read(path: str) -> str:
 # of the options of `add`, by the kind of their field
 _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     TEXT: lambda call, field: call.options[field.option],
+    AGENT: lambda call, field: call.options[field.option],
     WHOLE: lambda call, field: whole(
         call.options[field.option], field.option, field.least, field.most
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swarm.formats import json_codec
 from swarm.queue import claim_report
-from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.terminal import output
 from swarm.terminal.text import shorten, shown
 
@@ -26,6 +26,7 @@ _COLOURS = {
 _MAX_REASON = 200  # characters of a reason in a list
 _SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
     TEXT: str,
+    AGENT: str,
     WHOLE: str,
     SECONDS: lambda seconds: f"{seconds:g} s",
     NAMES: ", ".join,

@@ -1,4 +1,4 @@
-"""Cancelling tasks, and making them ready again.
+"""Cancelling tasks, and making tasks that have ended ready again.
 
 A cancel is an event; the lock of a worker at work stays held. The worker's heartbeats
 are refused from then on, so that it stops and releases the lock. A task that is retried
@@ -14,13 +14,18 @@ from swarm.errors import WrongState
 from swarm.queue.claims import Claims
 from swarm.queue.events import CANCELLED, FAILED, RUNNING, event
 from swarm.queue.log import QueueLog
+from swarm.queue.previous import check_note
 from swarm.queue.task import Task
 from swarm.system.family import this_process
 from swarm.terminal.text import foreign_name
 
 
-def retry(log: QueueLog, claims: Claims, task_id: str, worker: str) -> Task:
-    """Make a failed or cancelled task ready again. Raise WrongState if it is neither."""
+def retry(log: QueueLog, claims: Claims, task_id: str, worker: str, note: str = "") -> Task:
+    """Make a failed or cancelled task ready again. Raise WrongState if it is neither.
+
+    `note` is for the next attempt.
+    """
+    check_note(note)
     entry = log.entry(task_id)
     state = log.effective_state(entry)
     if state not in (FAILED, CANCELLED):
@@ -31,7 +36,23 @@ def retry(log: QueueLog, claims: Claims, task_id: str, worker: str) -> Task:
         )
     if entry.state == RUNNING:
         claims.record_death(entry)
-    log.append(event("retry", at=log.now(), nonce=_nonce(), id=task_id, worker=worker))
+    log.append(event("retry", at=log.now(), nonce=_nonce(), id=task_id, worker=worker, note=note))
+    return log.current(task_id).task()
+
+
+def reopen(log: QueueLog, task_id: str, worker: str, note: str) -> Task:
+    """Make a done task ready again. Raise WrongState if it is not done."""
+    check_note(note)
+    log.entry(task_id)
+    line = event("reopen", at=log.now(), nonce=_nonce(), id=task_id, worker=worker, note=note)
+    if not log.append(line):
+        state = log.effective_state(log.current(task_id))
+        raise WrongState(
+            task_id,
+            f"{foreign_name(task_id)} is {state}: only a task that is done can be reopened.",
+        )
+    text = f"reopened: {note}" if note else "reopened"
+    log.status.append("SKIP", worker, task_id, text, {"process": this_process()})
     return log.current(task_id).task()
 
 

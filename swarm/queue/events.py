@@ -1,8 +1,9 @@
 """The format of the events in the queue's log, and the states of a task.
 
 Each line of the log is one event: a task was added, claimed, done, failed, released,
-retried or cancelled. A claim and an event that ends it carry the fencing token of the
-task's lock. `swarm.queue.state` defines what the events change.
+retried, reopened or cancelled, or a gate was closed or opened. A claim and an event that
+ends it carry the fencing token of the task's lock. `swarm.queue.state` and
+`swarm.queue.gates` define what the events change.
 """
 
 from __future__ import annotations
@@ -49,6 +50,15 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "token": (int,),
     "reason": (str,),
     "delay": (int, float),
+    "gate": (str,),
+    "gates": (int,),
+    "until": (str,),
+    "budget": (int, float),
+    "task_budget": (int, float),
+    "spent": (int, float),
+    "feedback": (str,),
+    "session": (str,),
+    "note": (str,),
 }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from swarm.formats import json_codec
 from swarm.queue import task_state
+from swarm.queue.previous import Previous
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec
@@ -147,7 +148,16 @@ def test_an_event_without_optional_fields_is_valid() -> None:
     assert apply(queue, "claim", id="b", token=1, worker="w", at="now")
     assert apply(queue, "fail", id="b", token=1, reason="boom", at="later")
     assert queue.entries["b"].task() == Task(
-        TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then"
+        TaskSpec("b", command="make"),
+        "ready",
+        1,
+        "w",
+        1,
+        "later",
+        "boom",
+        "",
+        "then",
+        Previous("boom"),
     )
 
 
@@ -195,7 +205,7 @@ def test_invalid_lines_are_counted_and_empty_ones_are_not() -> None:
     assert queue.damaged == 5
 
 
-@pytest.mark.parametrize("short", range(16))
+@pytest.mark.parametrize("short", range(20))
 def test_an_incomplete_snapshot_is_not_loaded(short: int) -> None:
     queue = in_state("running")
     assert queue.apply(
@@ -212,7 +222,7 @@ def test_an_incomplete_snapshot_is_not_loaded(short: int) -> None:
         and list(fresh.entries) == ["a", "b c", "c"]
         and fresh.running == {"a": fresh.entries["a"]}
     )
-    assert len(data) == 16
+    assert len(data) == 20
     if short == 0:
         data[0] -= 1
     elif short < 3:
