@@ -134,7 +134,9 @@ class TestHolding:
             assert (lease.task_id, lease.worker, lease.ttl) == ("t", "w", 60)
         table.asked.clear()
         with Lease(table, "t", "w", 60):
-            assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0, "about": None})]
+            assert table.asked == [
+                ("acquire", {"bound": True, "group": 0, "wait": 0.0, "about": None})
+            ]
 
     def test_a_lease_of_a_lock_that_was_acquired_before_does_not_acquire_it_again(
         self, table: Table
