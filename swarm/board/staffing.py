@@ -136,10 +136,10 @@ def _died_problem(presence: Presence) -> Problem:
     name = quoted(presence.worker)
     where = f"its process {presence.pid} on {foreign_name(presence.host or '?')} has ended"
     text = f"ended with an error: {presence.why}" if presence.why else f"died: {where}"
+    text += "; to forget it: swarm status --forget-dead"
     fix = f"swarm restart {name}" if presence.in_pane else f"swarm worker --id {name}"
     if presence.agent and not presence.in_pane:
         fix += f" --agent {quoted(presence.agent)}"
-    fix += "    (or forget it: swarm status --forget-dead)"
     return Problem("died", "", presence.worker, presence.last_seen, text, fix)
 
 

@@ -28,7 +28,7 @@ from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, 
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import effective_state
-from swarm.queue.usage import UsageLog
+from swarm.queue.usage import Usage, UsageLog
 from swarm.status.reader import StatusReader
 from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from swarm.locks.expiry import LockStatus
     from swarm.locks.record import Lock
     from swarm.queue.task_state import TaskState
-    from swarm.queue.usage import Usage
     from swarm.stores.contract import Store
 
     Row = TypeVar("Row", bound=FrozenRecord)
@@ -69,6 +68,7 @@ class Viewer:
         self._usage = UsageLog(store)
         # Tasks with the token of the claim whose worker is dead.
         self._dead: frozenset[tuple[str, int]] = frozenset()
+        self._spent = Usage()
         self.cost_of_tasks: Mapping[str, Usage] = {}
         """What each task has cost, at the time of the last read."""
 
@@ -80,9 +80,9 @@ class Viewer:
     @property
     def queue_version(self) -> object:
         """A value that two reads share if every task was in the same state at both
-        reads.
+        reads, and had cost the same.
         """
-        return self._tasks.cursor, self._dead
+        return self._tasks.cursor, self._dead, self._spent
 
     def state_of(self, entry: TaskState) -> str:
         """Return the state of a task at the time of the last read.
@@ -112,9 +112,9 @@ class Viewer:
             if name in running and running[name].token == token and _is_free(locks.get(name))
         )
         dead = frozenset(name for name, _ in self._dead)
-        self.cost_of_tasks = self._usage.totals("task")
+        self.cost_of_tasks, self._spent = self._usage.totals("task"), self._usage.total()
         return _BoardBuilder(
-            self._store, self._status, self.queue, locks, dead, self._usage.total()
+            self._store, self._status, self.queue, locks, dead, self._spent
         ).board()
 
     def wait(self, timeout: float) -> bool:
@@ -188,12 +188,7 @@ class _BoardBuilder:
             cursor=self._cursor,
             living=tuple(_picked(LivingWorker, each) for each in self._staffing.living),
             gates=tuple(_picked(ClosedGate, gate) for gate in self._staffing.gates),
-            usage=TotalUsage(
-                turns=self._usage.turns,
-                input_tokens=self._usage.input_tokens,
-                output_tokens=self._usage.output_tokens,
-                cost_usd=round(self._usage.cost_usd, 6),
-            ),
+            usage=total_usage(self._usage),
             hint=self._staffing.hint(counts),
         )
 
@@ -413,6 +408,12 @@ class _BoardBuilder:
 
     def _show(self, task: str) -> str:
         return f"swarm {'task show' if task in self._queue.entries else 'log query'} {quoted(task)}"
+
+
+def total_usage(usage: Usage) -> TotalUsage:
+    """Return usage as a board shows it."""
+    counts = (usage.turns, usage.input_tokens, usage.output_tokens)
+    return TotalUsage(*counts, round(usage.cost_usd, 6))
 
 
 def _picked(kind: type[Row], record: FrozenRecord) -> Row:

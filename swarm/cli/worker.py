@@ -7,13 +7,16 @@ import shutil
 import signal
 import time
 
+from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
-from swarm.errors import BadInput
+from swarm.errors import BadInput, SwarmError
+from swarm.stores.default import default_store
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
 from swarm.workers import command
+from swarm.workers.presence import report_end
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker
 
 TYPE_CHECKING = False
@@ -35,7 +38,11 @@ def run(call: Call) -> int:
     name = _name(call)
     agent = call.options.get("--exec")
     if agent is not None:
-        _check_agent(agent)
+        try:
+            _check_agent(agent)
+        except BadInput as error:
+            _report(name, agent, error)
+            raise
     printer = _Printer(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
     worker = SmartWorker(
         name,
@@ -126,6 +133,17 @@ def _check_agent(agent: str) -> None:
         raise BadInput(
             f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable."
         )
+
+
+def _report(name: str, agent: str, error: BadInput) -> None:
+    """Report on the board that this worker cannot start, if no user reads its output."""
+    if os.isatty(2) and not settings.in_pane():
+        return
+    program = os.path.basename(command.split(agent)[0])
+    try:
+        report_end(default_store(), name, program, str(error))
+    except SwarmError:
+        pass  # the error itself is printed
 
 
 ALLOW_COMMANDS = Option(
