@@ -121,6 +121,7 @@ OWN = {
     "queue.ready": ["queue/test_ready", "queue/test_state"],
     "queue.snapshot": ["queue/test_snapshot", "queue/test_state"],
     "queue.state": ["queue/test_state", "queue/test_queue"],
+    "queue.dependencies": ["queue/test_state", "queue/test_queue"],
     "queue.task_state": ["queue/test_state", "queue/test_queue"],
     "queue.adding": ["queue/test_queue"],
     "queue.directing": ["queue/test_queue"],

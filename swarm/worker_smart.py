@@ -1,5 +1,5 @@
 """The public names of workers, from `swarm.workers.worker`."""
 
-from swarm.workers.worker import BACKOFF, GRACE, SmartWorker, Tally
+from swarm.workers.worker import BACKOFF, GRACE, LimitReached, SmartWorker, Tally, Work
 
-__all__ = ["BACKOFF", "GRACE", "SmartWorker", "Tally"]
+__all__ = ["BACKOFF", "GRACE", "LimitReached", "SmartWorker", "Tally", "Work"]

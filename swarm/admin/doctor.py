@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from swarm import settings
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.admin.cleaner_check import check_cleaners
 from swarm.admin.content_checks import CHECKS, Case
@@ -26,6 +25,7 @@ from swarm.admin.state_dir_check import check_state_dir
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.table import LockTable
 from swarm.stores.default import default_store, store_url
+from swarm.stores.file import state_dir
 from swarm.stores.file.store import FileStore
 from swarm.stores.server.base import ServerStore
 from swarm.terminal.text import duration, quoted
@@ -42,11 +42,12 @@ def examine() -> list[Check]:
         *_guarded("waiting", check_waiting),
     ]
     try:
-        root, chosen = settings.state_dir()
+        directory = state_dir.named()
     except SwarmError as error:
         fix = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else "cd /"
         found.append(Check("state directory", FAULT, str(error), fix))
     else:
+        root, chosen = directory.path, directory.trusted
         found += _guarded("state directory", lambda: check_state_dir(root, chosen=chosen))
         found += _guarded("cleaning", lambda: check_cleaners(root))
         if not any((check.name, check.state) == ("state directory", FAULT) for check in found):
@@ -116,6 +117,6 @@ def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
 
 def _shown_root() -> str:
     try:
-        return quoted(settings.state_dir()[0])
+        return quoted(state_dir.named().path)
     except SwarmError:
         return "."

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
+from swarm.presets.registry import NAMES
 from swarm.queue.accepted import Accepted
 from swarm.queue.events import READY, WAITING
 from swarm.queue.task_state import effective_state
@@ -139,7 +140,8 @@ def _died_problem(presence: Presence) -> Problem:
     text += "; to forget it: swarm status --forget-dead"
     fix = f"swarm restart {name}" if presence.in_pane else f"swarm worker --id {name}"
     if presence.agent and not presence.in_pane:
-        fix += f" --agent {quoted(presence.agent)}"
+        option = "--agent" if presence.agent in NAMES else "--exec"
+        fix += f" {option} {quoted(presence.agent)}"
     return Problem("died", "", presence.worker, presence.last_seen, text, fix)
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from swarm import settings
 from swarm.agents.identity import whoami
-from swarm.cli import task_text
+from swarm.cli import task_output, task_text
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
@@ -323,6 +323,7 @@ COMMANDS = {
         "swarm task show login",
         positional=("TASK",),
     ),
+    "output": task_output.COMMAND,
     "claim": Command(
         claim,
         "Claim TASK, or the ready task of the highest priority. Exit 1: no task can be claimed.",

@@ -21,7 +21,7 @@ from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
 from swarm.locks.table import NAMESPACE, LockTable
 from swarm.settings import DEFAULT_LOCK_TTL
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.stores.file.syscalls import file_name
 
@@ -63,7 +63,7 @@ class TaskLockManager:
     HEARTBEAT_INTERVAL = HEARTBEAT_INTERVAL
     DEFAULT_TTL = DEFAULT_TTL
 
-    def __init__(self, worker_id: str, store: Store | None = None) -> None:
+    def __init__(self, worker_id: str, store: StoreLike = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
         self._default_store = DefaultStore(store)
         self._default_store.prepare(NAMESPACE)
@@ -176,7 +176,7 @@ class TaskLockManager:
         return lock.token if lock else None
 
     def _get_locks_dir(self) -> str:
-        return os.path.join(settings.state_dir()[0], NAMESPACE)
+        return os.path.join(self._default_store.state_dir().path, NAMESPACE)
 
     def _get_lock_path(self, task_id: str) -> str:
         name = file_name(check_name(task_id, "task_id"))

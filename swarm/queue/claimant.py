@@ -25,10 +25,14 @@ class Claimant(NamedTuple):
     task_budget: float = 0.0
     may_begin: Callable[[TaskState], bool] = lambda entry: True
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of a claim's event by which gates decide."""
-        return {
+    def fields(self, at: str, gates: int) -> dict[str, Any]:
+        """Return the fields of a claim's event by which gates decide: its time, the
+        closings that were read, agent and budgets. Those that are 0 or "" are left out.
+        """
+        given = {
             "agent": self.accepted.agent,
-            "budget": self.budget or None,
-            "task_budget": self.task_budget or None,
+            "gates": gates,
+            "budget": self.budget,
+            "task_budget": self.task_budget,
         }
+        return {"at": at, **{name: value for name, value in given.items() if value}}

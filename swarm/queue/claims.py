@@ -140,8 +140,7 @@ class Claims:
         return self._asked(claimant)
 
     def _asked(self, claimant: Claimant) -> dict[str, Any]:
-        gates = self._log.state.gates
-        return {"at": self._log.now(), "gates": gates.number or None, **claimant.fields()}
+        return claimant.fields(self._log.now(), self._log.state.gates.number)
 
     def _claim(self, entry: TaskState, claimant: Claimant) -> Claim:
         """Claim a task. Raise LockHeld if another worker holds its lock, WrongState if

@@ -8,11 +8,9 @@ has stopped, or when its lease is over.
 
 from __future__ import annotations
 
-import os
-
 from swarm.errors import WrongState
 from swarm.queue.claims import Claims
-from swarm.queue.events import CANCELLED, FAILED, RUNNING, event
+from swarm.queue.events import CANCELLED, FAILED, RUNNING, unique_event
 from swarm.queue.log import QueueLog
 from swarm.queue.previous import check_note
 from swarm.queue.task import Task
@@ -36,7 +34,7 @@ def retry(log: QueueLog, claims: Claims, task_id: str, worker: str, note: str = 
         )
     if entry.state == RUNNING:
         claims.record_death(entry)
-    log.append(event("retry", at=log.now(), nonce=_nonce(), id=task_id, worker=worker, note=note))
+    log.append(unique_event("retry", at=log.now(), id=task_id, worker=worker, note=note))
     return log.current(task_id).task()
 
 
@@ -44,7 +42,7 @@ def reopen(log: QueueLog, task_id: str, worker: str, note: str) -> Task:
     """Make a done task ready again. Raise WrongState if it is not done."""
     check_note(note)
     log.entry(task_id)
-    line = event("reopen", at=log.now(), nonce=_nonce(), id=task_id, worker=worker, note=note)
+    line = unique_event("reopen", at=log.now(), id=task_id, worker=worker, note=note)
     if not log.append(line):
         state = log.effective_state(log.current(task_id))
         raise WrongState(
@@ -62,7 +60,7 @@ def cancel(log: QueueLog, task_id: str, worker: str, reason: str) -> Task:
     A repeated call completes a call that was cut off.
     """
     log.entry(task_id)
-    line = event("cancel", at=log.now(), nonce=_nonce(), id=task_id, worker=worker, reason=reason)
+    line = unique_event("cancel", at=log.now(), id=task_id, worker=worker, reason=reason)
     accepted = log.append(line)
     entry = log.current(task_id)
     if entry.state == CANCELLED and entry.token:
@@ -72,8 +70,3 @@ def cancel(log: QueueLog, task_id: str, worker: str, reason: str) -> Task:
     text = f"cancelled: {reason}" if reason else "cancelled"
     log.status.append("SKIP", worker, task_id, text, {"process": this_process()})
     return entry.task()
-
-
-def _nonce() -> str:
-    """Return a text that makes a line differ from the lines of all other processes."""
-    return os.urandom(8).hex()

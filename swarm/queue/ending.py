@@ -215,6 +215,8 @@ class Endings:
         entry = self._log.current(ending.task_id)
         reason = ending.fields.get("reason") or ""
         meta: dict[str, Any] = {"token": ending.token, "attempt": entry.attempts, **ending.meta}
+        if ending.fields.get("agent"):
+            meta["agent"] = ending.fields["agent"]
         if ending.op == "release":
             reason, meta = f"released: {reason}" if reason else "released", {"token": ending.token}
         elif ending.op == "fail":

@@ -81,6 +81,18 @@ def event(op: str, **fields: Any) -> bytes:
     return line
 
 
+def unique_event(op: str, **fields: Any) -> bytes:
+    """Return a line of the log that no other call returns."""
+    return event(op, nonce=nonce(), **fields)
+
+
+def nonce() -> str:
+    """Return a text that makes a line differ from the lines of all other processes."""
+    from os import urandom  # commands that only read the log do not need it
+
+    return urandom(8).hex()
+
+
 def add_event(spec: TaskSpec, at: str, nonce: str = "") -> bytes:
     """Return the line that adds a task. `nonce`: only this call writes this line."""
     return event("add", at=at, nonce=nonce, **spec.fields())

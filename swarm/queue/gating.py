@@ -8,12 +8,11 @@ agents that were stopped together from coming back together.
 from __future__ import annotations
 
 import math
-import os
 import random
 
 from swarm.errors import BadInput, NoTask
 from swarm.inputs import check_name
-from swarm.queue.events import event
+from swarm.queue.events import unique_event
 from swarm.queue.gates import EVERYONE, Gate
 from swarm.queue.log import QueueLog
 from swarm.system.clock import from_iso
@@ -50,10 +49,9 @@ def close_gate(
         until = now + pause(gates.closings(name))
     if math.isnan(until) or (until > _LATEST and not math.isinf(until)):
         raise BadInput(f"until is {until!r}, but must be a time in seconds since 1970.")
-    line = event(
+    line = unique_event(
         "close",
         at=log.now(),
-        nonce=os.urandom(8).hex(),
         gate=name,
         until=None if math.isinf(until) else log.clock.written(until),
         reason=shorten(reason, _MAX_REASON),
@@ -70,9 +68,7 @@ def open_gate(log: QueueLog, name: str, worker: str) -> bool:
     check_gate(name)
     if log.read().gates.find(name, log.clock.now()) is None:
         return False
-    return log.append(
-        event("open", at=log.now(), nonce=os.urandom(8).hex(), gate=name, worker=worker)
-    )
+    return log.append(unique_event("open", at=log.now(), gate=name, worker=worker))
 
 
 def pause(closings: int) -> float:

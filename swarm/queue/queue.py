@@ -34,7 +34,7 @@ from swarm.queue.gates import Gate
 from swarm.queue.log import QueueLog
 from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.task import Task, TaskSpec, spec_from
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.terminal.text import foreign_name, quoted
 
@@ -52,7 +52,7 @@ R = TypeVar("R")
 class TaskQueue:
     """The queue of one store."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store: StoreLike = None) -> None:
         self._default_store = DefaultStore(store)
         self._mutex = threading.RLock()
         self._opened: tuple[QueueLog, Claims] | None = None

@@ -42,6 +42,7 @@ import sys
 
 from swarm.inputs import check_name
 from swarm.queue.accepted import ALL, Accepted
+from swarm.queue.dependencies import Dependencies
 from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY, RUNNING, parse_event
 from swarm.queue.gates import Gates
 from swarm.queue.previous import Previous, of
@@ -52,7 +53,7 @@ from swarm.queue.task_state import COLUMNS, TaskState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container
     from typing import Any
 
 _SOME = 100
@@ -73,10 +74,7 @@ class QueueState:
         self.gates = Gates()
         self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
-        # By tasks that are not done, or do not exist yet.
-        self._dependents: dict[str, list[str]] = {}
-        # By tasks, done or not. None until a task is reopened for the first time.
-        self._comes_after: dict[str, list[str]] | None = None
+        self.dependencies = Dependencies(self.entries)
         self._events = {
             "claim": self._claim,
             "done": self._done,
@@ -158,51 +156,11 @@ class QueueState:
         """
         return self._delayed[0][0] if self._delayed else None
 
-    def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a cycle of tasks that would wait for each other if the given tasks
-        were added.
-
-        Return an empty list if there is no cycle.
-        """
-        # Known tasks have no cycle. They can be part of one only if a known task waits
-        # for a new task.
-        known = self.entries if any(name in self._dependents for name in asked) else {}
-        checked: set[str] = set()
-        for start in asked:
-            # The path so far: each task with the tasks left to try.
-            path = {} if start in checked else {start: iter(asked[start])}
-            while path:
-                here = next(reversed(path))
-                name = next(path[here], None)
-                if name is None:
-                    del path[here]
-                    checked.add(here)
-                elif name in path:
-                    names = list(path)
-                    return [*names[names.index(name) :], name]
-                elif name not in checked:
-                    entry = known.get(name)
-                    path[name] = iter(asked.get(name, entry.after if entry else ()))
-        return []
-
     def blocked(self) -> dict[str, str]:
         """Return each task that waits for a failed, cancelled or missing task. With
         each task, return the task that it waits for.
         """
-        found: dict[str, str] = {}
-        culprits = [
-            n
-            for n in self._dependents
-            if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)
-        ]
-        for culprit in culprits:
-            stack = [culprit]
-            while stack:
-                for name in self._dependents.get(stack.pop(), ()):
-                    if name not in found and self.entries[name].state == READY:
-                        found[name] = culprit
-                        stack.append(name)
-        return found
+        return self.dependencies.blocked()
 
     # Snapshots ------------------------------------------------------------------------
 
@@ -224,7 +182,7 @@ class QueueState:
         self.gates.load(gates)
         ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
         values = [expand(values, count) for values in columns]
-        self.entries = dict(zip(ids, map(TaskState, ids, lines, *values), strict=True))
+        self.entries.update(zip(ids, map(TaskState, ids, lines, *values), strict=True))
         if (
             not count == len(ids) == len(self.entries)
             or next(lines, None) is not None
@@ -235,7 +193,7 @@ class QueueState:
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
             if entry.after and entry.state != DONE:
-                self._link(entry)
+                self.dependencies.link(entry)
             if entry.state == READY:
                 self._make_ready(entry)
 
@@ -246,7 +204,7 @@ class QueueState:
         if (
             task_id in self.entries
             or task_id in after
-            or (task_id in self._dependents and self.find_cycle({task_id: after}))
+            or self.dependencies.makes_cycle(task_id, after)
         ):
             return False
         if not all(isinstance(name, str) for name in after):
@@ -260,10 +218,7 @@ class QueueState:
             task_id, line, "command" in record, priority, tuple(after), attempts, agent
         )
         self.entries[task_id] = entry
-        if self._comes_after is not None:
-            for name in after:
-                self._comes_after.setdefault(name, []).append(task_id)
-        self._link(entry)
+        self.dependencies.add(entry)
         self._make_ready(entry)
         return True
 
@@ -304,10 +259,7 @@ class QueueState:
         self._remember(entry, of(entry.last_attempt).after_done(record, entry.by_agent))
         self.gates.succeed(entry.by_agent)
         self._end(entry, DONE, record)
-        self._unlink(entry)
-        for name in self._dependents.pop(entry.id, ()):
-            dependent = self.entries[name]
-            dependent.open_dependencies -= 1
+        for dependent in self.dependencies.done(entry):
             if dependent.state == READY:
                 self._make_ready(dependent)
         return True
@@ -367,13 +319,8 @@ class QueueState:
         entry.attempts = 0
         entry.ended_by = ""
         self._remember(entry, of(entry.last_attempt).reopened(record, entry.reason))
-        self._link(entry)
-        for name in self._all_after(entry.id):
-            dependent = self.entries[name]
-            if dependent.state != DONE:
-                self._dependents.setdefault(entry.id, []).append(name)
-                dependent.open_dependencies += 1
-                self._ready.discard(dependent)
+        for dependent in self.dependencies.reopen(entry):
+            self._ready.discard(dependent)
         self._back(entry, record)
         return True
 
@@ -410,15 +357,6 @@ class QueueState:
     def _remember(self, entry: TaskState, previous: Previous) -> None:
         entry.last_attempt = previous.columns
 
-    def _all_after(self, task_id: str) -> Sequence[str]:
-        """Return all tasks that come after a task, done or not."""
-        if self._comes_after is None:
-            self._comes_after = {}
-            for entry in self.entries.values():
-                for name in entry.after:
-                    self._comes_after.setdefault(name, []).append(entry.id)
-        return self._comes_after.get(task_id, ())
-
     def _make_ready(self, entry: TaskState, *, first: bool = False) -> None:
         if entry.open_dependencies:
             return
@@ -434,20 +372,3 @@ class QueueState:
         """
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay
-
-    def _unlink(self, entry: TaskState) -> None:
-        """Forget that a task waits: it was done while a reopened task was not."""
-        for name in entry.after if entry.open_dependencies else ():
-            left = [other for other in self._dependents.get(name, ()) if other != entry.id]
-            if left:
-                self._dependents[name] = left
-            else:
-                self._dependents.pop(name, None)
-        entry.open_dependencies = 0
-
-    def _link(self, entry: TaskState) -> None:
-        for name in entry.after:
-            known = self.entries.get(name)
-            if known is None or known.state != DONE:
-                self._dependents.setdefault(name, []).append(entry.id)
-                entry.open_dependencies += 1

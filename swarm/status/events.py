@@ -6,6 +6,7 @@ An informational record says something about a task without changing its state:
     SKIP with `held_by`                        a worker found the task held by another
     SKIP with `refused`                        the queue refused to end a claim
     SKIP with `lost`                           a worker lost its lock, and stopped
+    SKIP with `denied`                         an agent was denied tool calls
 
 If an agent prints WAIT, HELP or ERROR, the state of its task changes, and the board
 shows it.
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
-INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # of the `meta` of a SKIP
+INFORMATIONAL_KEYS = ("held_by", "refused", "lost", "denied")  # of the `meta` of a SKIP
 
 
 def from_agent(token: int | None = None) -> dict[str, Any]:
@@ -48,6 +49,14 @@ def refused(op: str, token: int | None, current_token: int) -> dict[str, Any]:
 def lost(**facts: Any) -> dict[str, Any]:
     """Return the `meta` of the SKIP record that a worker writes after it lost its lock."""
     return {"lost": True, **facts}
+
+
+def denied(calls: list[dict[str, str]], token: int) -> dict[str, Any]:
+    """Return the `meta` of the SKIP record about tool calls that an agent was denied.
+
+    Each call has `tool`, `what`, and `cure`, the setting that would allow it.
+    """
+    return {"denied": calls, "token": token}
 
 
 def is_from_agent(record: Mapping[str, Any]) -> bool:

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from swarm import settings
 from swarm.errors import SwarmError
 from swarm.stores.default import store_url
+from swarm.stores.file import state_dir
 
 _ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # a cleaner has the directory to itself meanwhile
 
@@ -38,7 +38,7 @@ def keep_away() -> Iterator[None]:
 
 def _directories() -> set[str]:
     try:
-        return {path for path in (settings.state_dir()[0], store_url()) if path.startswith("/")}
+        return {path for path in (state_dir.named().path, store_url()) if path.startswith("/")}
     except SwarmError:
         return set()  # the command itself reports it
 

@@ -12,6 +12,8 @@ read this cursor. The cursor "" is the beginning of a log.
 
 from __future__ import annotations
 
+from os import PathLike
+
 NO_LIMIT = 1 << 62  # bytes
 
 TYPE_CHECKING = False
@@ -189,3 +191,7 @@ class Store(Protocol):
         """Close all connections and files. The next call of a method opens connections
         and files again.
         """
+
+
+StoreLike = Store | str | PathLike[str] | None
+"""A store, its URL, its directory, or None for the store that the environment names."""

@@ -38,9 +38,11 @@ def scrub(text: str, secrets: Collection[str]) -> str:
     return text
 
 
-def known_secrets() -> tuple[str, ...]:
-    """Return the secrets in the environment of this process."""
-    environment = settings.environment()
+def known_secrets(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the secrets in the environment of this process, with other values for some
+    variables.
+    """
+    environment = {**settings.environment(), **(variables or {})}
     found = {environment.get(PAGE_TOKEN, ""), *_passwords(environment).values()}
     url = environment.get(STORE, "")
     if "://" in url:
@@ -50,13 +52,16 @@ def known_secrets() -> tuple[str, ...]:
     return tuple(sorted(found - {""}, key=len, reverse=True))
 
 
-def agent_environment(*, store_for_agent: bool) -> dict[str, str]:
-    """Return the environment for a program that works for an agent.
+def agent_environment(
+    *, store_for_agent: bool, variables: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment for a program that works for an agent, with other values
+    for some variables.
 
     The token of the page is not in it. The password of the store is in it only with
     `store_for_agent`; otherwise SWARM_STORE names the store without its password.
     """
-    environment = settings.environment()
+    environment = {**settings.environment(), **(variables or {})}
     environment.pop(PAGE_TOKEN, None)
     url = environment.get(STORE, "")
     if store_for_agent or "://" not in url:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from swarm import settings
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.stores.default import store_url
-from swarm.stores.file.state_dir import StateDir
+from swarm.stores.file.state_dir import StateDir, named
 from swarm.stores.secrets import PAGE_TOKEN, STORE, WITHHELD, agent_environment
 from swarm.system.own_command import swarm_command
 from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
@@ -68,18 +68,18 @@ class StartReport:
 class TmuxSwarmManager:
     """Start, show and stop the agents of a state directory.
 
-    The default is the state directory that the environment names.
+    The default is the state directory of this call: of a variable, the project, or none.
 
     Every method raises TmuxSwarmError if tmux cannot be run or refuses a command.
     """
 
-    def __init__(self, state_dir: str | None = None) -> None:
-        path, chosen = (
-            settings.state_dir() if state_dir is None else (os.path.abspath(state_dir), True)
+    def __init__(self, state_dir: str | os.PathLike[str] | None = None) -> None:
+        directory = (
+            named() if state_dir is None else StateDir(os.path.abspath(state_dir), trusted=True)
         )
-        self.state_dir = path
-        self._trusted = chosen
-        self._tmux = TmuxServer(path)
+        self.state_dir = directory.path
+        self._trusted = directory.trusted
+        self._tmux = TmuxServer(directory.path)
 
     @property
     def socket(self) -> str:
