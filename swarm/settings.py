@@ -79,7 +79,12 @@ def worker() -> str:
 
 def in_pane() -> bool:
     """Return whether `swarm up` started this process in a pane."""
-    return bool(variable("SWARM_PANE"))
+    return bool(pane())
+
+
+def pane() -> str:
+    """Return the name of the pane in which `swarm up` started this process, else ""."""
+    return variable("SWARM_PANE")
 
 
 def task() -> str:
