@@ -42,8 +42,7 @@ from proof.queue_world import (
 from proof.report import Report
 from swarm.errors import LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.queue import directing, events
-from swarm.queue.accepted import ALL, Accepted
-from swarm.queue.claimant import Claimant
+from swarm.queue.accepted import ALL, Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import FAILED, RUNNING, event
@@ -111,7 +110,7 @@ class _LooksAtTheGateBefore(Claims):
     """Look at the gate before the claim, and leave the agent out of the claim."""
 
     def _claim(self, entry: TaskState, claimant: Claimant) -> Claim:
-        return super()._claim(entry, claimant._replace(accepted=ALL))
+        return super()._claim(entry, claimant.replace(accepted=ALL))
 
 
 class _ClaimsToKnowEveryGate(Claims):

@@ -28,6 +28,8 @@ _COMMANDS = {
         "worker": "run a worker that gives queued tasks to an agent",
         "status": "show problems, and which worker has which task",
         "web": "show the swarm as a live page in the browser",
+        "cost": "show what tasks cost, as the agents report it",
+        "gate": "stop the workers of an agent for a while",
         "wait": "wait until a task is done, or until its lock is free",
         "demo": "see three workers share a queue while one worker is killed",
     },
@@ -59,7 +61,12 @@ _COMMANDS = {
         "version": "print the version",
     },
 }
-_MODULES = {"demo": "demo.play", **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux")}
+_MODULES = {
+    "demo": "demo.play",
+    "gate": "queue.gate",
+    "cost": "queue.cost",
+    **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux"),
+}
 # What users type, and the command that does it.
 _ELSEWHERE = {
     "swarm lock wait": "swarm wait TASK --for free",

@@ -25,9 +25,10 @@ from swarm.presets.contract import (
     Request,
 )
 from swarm.presets.limits import limit
-from swarm.presets.readable import one_line
+from swarm.presets.readable import last_words, one_line
 
 _MAX_LAST_LINES = 50
+_MAX_LINE = 1000  # characters
 _SEARCHED = 10  # lines
 
 
@@ -83,9 +84,11 @@ class TextReader:
         return _keep(self._err, line)
 
     def report(self, exit_code: int) -> Report:
-        last = (self._err or self._out) if exit_code else self._out
-        text = last[-1] if last else ""
-        return Report(error=text) if exit_code else Report(result=text)
+        if exit_code == 0:
+            return Report(result=last_words(self._out, _MAX_LINE))
+        words = last_words(self._err) or last_words(self._out)
+        reason = f"exit code {exit_code}"
+        return Report(error=f"{reason}: {words}" if words else reason)
 
 
 class LimitedReader:
@@ -130,7 +133,7 @@ def _launch(words: list[str], request: Request, session: str) -> Launch:
 
 
 def _keep(lines: list[str], line: str) -> list[str]:
-    shown = one_line(line, 1000)
+    shown = one_line(line, _MAX_LINE)
     if shown:
         lines.append(shown)
         del lines[:-_MAX_LAST_LINES]

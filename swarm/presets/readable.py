@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swarm.terminal.text import shorten, shown
@@ -17,6 +17,7 @@ _TELLING = (
     "command", "cmd", "file_path", "filePath", "absolute_path", "path", "notebook_path",
     "pattern", "query", "url", "description", "prompt", "name",
 )  # fmt: skip
+_MARKER = re.compile(r"^\s*\[[A-Z]+\]\s+")
 _SHELLS = ("bash", "shell", "run_shell_command", "exec_command", "local_shell")
 
 
@@ -32,6 +33,18 @@ def text_lines(text: str) -> list[str]:
 def one_line(text: str, characters: int = _MAX_CALL) -> str:
     """Return a text on one line of at most so many characters, safe to print."""
     return shorten(_safe(" ".join(_without_escapes(text[: 8 * characters]).split())), characters)
+
+
+def last_words(lines: Sequence[str], characters: int = 200) -> str:
+    """Return the last line that says something, "" if there is none.
+
+    A word in brackets before it, such as a marker, is left out.
+    """
+    for line in reversed(lines):
+        text = one_line(_MARKER.sub("", line, count=1), characters)
+        if any(character.isalnum() for character in text):
+            return text
+    return ""
 
 
 def call_line(tool: str, arguments: Any) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 from swarm.errors import LockHeld, NoTask, StoreError, WrongState
 from swarm.locks.record import Lock
+from swarm.queue.accepted import Claimant
 from swarm.queue.choice import TaskChoice
-from swarm.queue.claimant import Claimant
 from swarm.queue.ending import Ending, Endings
 from swarm.queue.events import DONE, ENDED, FAILED, READY, RUNNING, WAITING, event
 from swarm.queue.gating import refusal

@@ -1,8 +1,13 @@
 """Closing and opening gates (`queue.gates`), and the words about a closed gate.
 
-If nobody knows when an agent may work again, its gate closes for a pause. The pause
-doubles with each closing in a row, until the agent has done a task. A random part keeps
-agents that were stopped together from coming back together.
+If the time at which an agent may work again is unknown, its gate closes for a pause. The
+pause doubles with each closing in a row, until the agent has done a task. A random part
+keeps agents that were stopped together from starting together again.
+
+A budget is what all tasks, or each task, may cost. The check is made at a claim. If a
+budget is reached, a gate closes until a user opens it, or until a worker comes with a
+higher budget. So a budget costs no attempt. To open the gate allows the same amount once
+more.
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ import random
 
 from swarm.errors import BadInput, NoTask
 from swarm.inputs import check_name
+from swarm.queue.accepted import Claimant
 from swarm.queue.events import unique_event
-from swarm.queue.gates import EVERYONE, Gate
+from swarm.queue.gates import BUDGET, EVERYONE, Gate, gate_of_task
 from swarm.queue.log import QueueLog
+from swarm.queue.task_state import TaskState
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, foreign, foreign_name, quoted, shorten
 
@@ -71,6 +78,29 @@ def open_gate(log: QueueLog, name: str, worker: str) -> bool:
     return log.append(unique_event("open", at=log.now(), gate=name, worker=worker))
 
 
+def within_budget(
+    log: QueueLog, claimant: Claimant, budget: float | None, task_budget: float | None
+) -> Claimant:
+    """Close the gate of the budget if the budget is reached. Return the claimant with its
+    budgets, which `Claims` checks for the task that it chooses.
+    """
+    if budget is not None:
+        spent = log.usage.total().cost_usd
+        _check(log, claimant, BUDGET, _positive(budget, "budget"), spent, "all tasks")
+
+    def may_begin(entry: TaskState) -> bool:
+        if task_budget is None:
+            return True
+        spent, name = log.usage.of_task(entry.id).cost_usd, gate_of_task(entry.id)
+        return _check(log, claimant, name, task_budget, spent, "this task")
+
+    return claimant.replace(
+        budget=budget or 0.0,
+        task_budget=0.0 if task_budget is None else _positive(task_budget, "task_budget"),
+        may_begin=may_begin,
+    )
+
+
 def pause(closings: int) -> float:
     """Return the length of a pause after so many closings in a row, in seconds."""
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(closings, 60))
@@ -96,3 +126,22 @@ def refusal(gate: Gate, now: float) -> NoTask:
 def seconds_left(gate: Gate, now: float) -> float | None:
     """Return the seconds until a gate opens by itself, None if it does not."""
     return max(0.0, (from_iso(gate.until) or now) - now) if gate.until else None
+
+
+def _check(
+    log: QueueLog, claimant: Claimant, gate: str, budget: float, spent: float, what: str
+) -> bool:
+    """Return whether a budget is left. If not, close its gate."""
+    if spent - log.read().gates.approved(gate) < budget:
+        return True
+    known = log.state.gates.find(gate, log.clock.now())
+    if known is None or known.budget < budget:
+        reason = f"the budget of {budget:.2f} for {what} is reached: the agents report {spent:.2f}"
+        close_gate(log, gate, math.inf, reason, claimant.worker, budget=budget, spent=spent)
+    return False
+
+
+def _positive(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise BadInput(f"{what} is {value!r}, but must be a number, more than 0.")
+    return value

@@ -24,9 +24,7 @@ from swarm.inputs import check_agent, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
 from swarm.queue import adding, directing, gating
-from swarm.queue.accepted import Accepted
-from swarm.queue.budget import within_budget
-from swarm.queue.claimant import Claimant
+from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import RUNNING, STATES
@@ -131,7 +129,7 @@ class TaskQueue:
         def claim_now(log: QueueLog, claims: Claims) -> Claim:
             claimant = Claimant(worker, ttl, bound, Accepted(command, agent))
             if agent and (budget is not None or task_budget is not None):
-                claimant = within_budget(log, claimant, budget, task_budget)
+                claimant = gating.within_budget(log, claimant, budget, task_budget)
             made.append(
                 claims.best(claimant) if task_id is None else claims.named(task_id, claimant)
             )

@@ -22,6 +22,14 @@ _MAX_PART = 4000  # characters of each part
 _MAX_VARIABLE = 8000  # characters of SWARM_LAST_FAILURE
 
 
+_CONTINUE = "Your task of this session is not done yet. Continue with it."
+
+
+def prompt_to_resume(previous: Previous) -> str:
+    """Return the prompt for a session that knows its task already."""
+    return prompt_with(_CONTINUE, previous)
+
+
 def prompt_with(prompt: str, previous: Previous | None) -> str:
     """Return a prompt with the record of the attempt before."""
     parts = _parts(previous)

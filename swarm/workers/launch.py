@@ -108,12 +108,13 @@ class PresetAgent:
             yield own_command(claim)
             return
         preset, previous = self._preset, claim.previous
-        prompt = feedback.prompt_with(claim.task.spec.prompt or "", previous)
-        request = replace(self._request, prompt=prompt)
         if previous and previous.agent == preset.name and is_session(previous.session):
+            request = replace(self._request, prompt=feedback.prompt_to_resume(previous))
             launch = preset.resume(request, previous.session)
             if launch is not None:
                 yield Start(launch, preset.reader(), preset.name, resumes=True)
+        prompt = feedback.prompt_with(claim.task.spec.prompt or "", previous)
+        request = replace(self._request, prompt=prompt)
         yield Start(preset.new_attempt(request), preset.reader(), preset.name)
 
 

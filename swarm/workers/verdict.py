@@ -19,15 +19,13 @@ from dataclasses import dataclass
 
 from swarm.presets.contract import EXIT_75, TEMPORARY_FAILURE, Limit, Report
 from swarm.presets.limits import limit as make_limit
-from swarm.presets.readable import one_line
+from swarm.presets.readable import last_words
 from swarm.terminal.text import shorten
-from swarm.workers.markers import marker
 
 DONE, FAILED, STOPPED, LOST, LIMITED = "done", "failed", "stopped", "lost", "limited"
 WORKER_STOPPED = "the worker was stopped"
 
 _MAX_REASON = 500  # characters
-_MAX_LINE = 200  # characters of the line that is quoted in a reason
 _MAX_FEEDBACK = 4000  # characters
 _SIGNALS = {signal.SIGKILL: "perhaps memory ran out"}
 
@@ -79,37 +77,31 @@ def judge(ended: Ended, report: Report, *, has_agent: bool) -> Verdict:
         return Verdict(FAILED, _denied(report), feedback)
     if not is_error:
         return Verdict(DONE, report.result)
-    return Verdict(FAILED, why(ended.exit_code, report.error or _last_line(ended)), feedback)
+    return Verdict(FAILED, _why(ended, report.error), feedback)
 
 
-def why(exit_code: int, line: str) -> str:
-    """Return the reason of a failure: the exit code or signal, and the last words."""
-    number = exit_code - 128
-    if exit_code > 128 and number in signal.valid_signals():
+def _why(ended: Ended, error: str) -> str:
+    """Return the reason of a failure: what the agent calls its error, else the exit code
+    or the signal with the last words.
+    """
+    number = ended.exit_code - 128
+    if ended.exit_code > 128 and number in signal.valid_signals():
         hint = _SIGNALS.get(signal.Signals(number), "")
-        reason = f"ended by {signal.Signals(number).name}" + (f", {hint}" if hint else "")
-    elif exit_code == 0:
-        return shorten(line, _MAX_REASON)
-    else:
-        reason = f"exit code {exit_code}"
-    return f"{reason}: {shorten(line, _MAX_LINE)}" if line else reason
+        return f"ended by {signal.Signals(number).name}" + (f", {hint}" if hint else "")
+    if error:
+        return shorten(error, _MAX_REASON)
+    line = last_words(ended.last_lines)
+    reason = f"exit code {ended.exit_code}"
+    return f"{reason}: {line}" if line else reason
 
 
 def _limit_of_text(ended: Ended, *, has_agent: bool) -> Limit | None:
     """Return the limit of an agent whose output swarm does not understand."""
     if not has_agent or ended.exit_code != TEMPORARY_FAILURE:
         return None
-    return make_limit(EXIT_75, _last_line(ended) or f"exit code {ended.exit_code}", ended.now)
-
-
-def _last_line(ended: Ended) -> str:
-    """Return the last line that says something. Of a marker, return its text."""
-    for line in reversed(ended.last_lines):
-        found = marker(line)
-        text = one_line(found[1] if found else line, _MAX_LINE)
-        if any(character.isalnum() for character in text):
-            return text
-    return ""
+    return make_limit(
+        EXIT_75, last_words(ended.last_lines) or f"exit code {ended.exit_code}", ended.now
+    )
 
 
 def _denied(report: Report) -> str:

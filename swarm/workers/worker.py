@@ -8,6 +8,7 @@ is killed, its agent dies too, and the next worker can claim the task.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _IDLE_WAIT = 1.0
 _BUSY_WAIT = 0.5
 _STORE_RETRY_INTERVAL = 5.0  # seconds
 _STOP_POLL_INTERVAL = 0.2  # seconds
+_REMAINING = re.compile(r" for [^,]*, until")
 # The field of the tally for each outcome of an attempt.
 _TALLIED = {
     DONE: "done",
@@ -253,9 +255,10 @@ class SmartWorker:
             no_task.why == "finished" and not self.queue.is_finished()
         )
         left = str(no_task) if is_left else ""
-        if left and left != self._reported:
+        news = _REMAINING.sub("", left)  # the same gate, a second later
+        if left and news != self._reported:
             self._on_event("waits", "", left)
-        self._reported = left
+        self._reported = news
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()
