@@ -14,6 +14,7 @@ from typing import NamedTuple
 from swarm.admin.check import OK, WARNING, Check
 from swarm.admin.state_dir_check import filesystem_of
 from swarm.locks.table import NAMESPACE
+from swarm.project.location import STATE_DIR
 from swarm.queue.events import LOG
 from swarm.terminal.text import quoted
 
@@ -42,6 +43,8 @@ def check_cleaners(root: str) -> Iterator[Check]:
     if not _holds_work(root):
         return
     name, fix = "cleaning", f"mv {quoted(root)} ~/.swarm; export SWARM_STATE_DIR=~/.swarm"
+    if os.path.basename(root) == STATE_DIR:  # of a project
+        fix = f"mv {quoted(os.path.dirname(root))} ~/"
     real = os.path.realpath(root)
     kind = filesystem_of(root)
     rule = aging_rule(real, _rules(RULE_DIRECTORIES))

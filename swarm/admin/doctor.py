@@ -21,6 +21,7 @@ from swarm.admin.machine_checks import (
     check_python,
     check_waiting,
 )
+from swarm.admin.project_check import check_project
 from swarm.admin.server_checks import check_server, reach_command
 from swarm.admin.state_dir_check import check_state_dir
 from swarm.errors import BadInput, SwarmError
@@ -28,6 +29,7 @@ from swarm.locks.table import LockTable
 from swarm.stores.default import default_store, store_url
 from swarm.stores.file import state_dir
 from swarm.stores.file.store import FileStore
+from swarm.stores.location import Location, location_of
 from swarm.stores.server.base import ServerStore
 from swarm.terminal.text import duration, quoted
 
@@ -45,10 +47,12 @@ def examine() -> list[Check]:
     try:
         directory = state_dir.named()
     except SwarmError as error:
-        fix = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else "cd /"
+        advised = str(error).partition(" run: ")[2] or "cd /"
+        fix = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else advised
         found.append(Check("state directory", FAULT, str(error), fix))
     else:
         root, chosen = directory.path, directory.trusted
+        found += _guarded("project", lambda: check_project(_location(root)))
         found += _guarded("state directory", lambda: check_state_dir(root, chosen=chosen))
         found += _guarded("cleaning", lambda: check_cleaners(root))
         if not any((check.name, check.state) == ("state directory", FAULT) for check in found):
@@ -80,6 +84,13 @@ def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:
     case = Case(root, store, LockTable(store))
     for name, check in CHECKS:
         yield from _guarded(name, lambda check=check: check(case))  # type: ignore[misc]
+
+
+def _location(root: str) -> Location:
+    try:
+        return location_of(default_store())
+    except SwarmError:
+        return Location(state_dir=root)  # another check reports the store
 
 
 def _check_answer(store: ServerStore[Any]) -> Check:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import FrozenRecord
+from swarm.stores.location import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class Board(FrozenRecord):
     usage: TotalUsage = TotalUsage()
     hint: str = ""
     """What to do if no worker has started yet, else ""."""
+    location: Location = Location()
 
     @property
     def is_empty(self) -> bool:
@@ -175,6 +177,7 @@ class Board(FrozenRecord):
         return {
             "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,
+            "location": self.location.as_dict(),
             "problems": [problem.as_dict() for problem in self.problems],
             "workers": [work.as_dict() for work in self.workers],
             "locks": [lock.as_dict() for lock in self.locks],

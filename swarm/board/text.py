@@ -80,7 +80,7 @@ class _Screen:
         if board.is_empty:
             return self._welcome()
         foot = self._foot()
-        head = [self._title(), []]
+        head = [self._title(), *self._location(), []]
         if height is None:
             problem_rows, work_rows = 3 * _DEFAULT_ROWS, _DEFAULT_ROWS
         else:
@@ -97,6 +97,7 @@ class _Screen:
     def _welcome(self) -> list[Line]:
         return [
             [("Nothing has happened here yet: no records, no locks, no tasks.", "bold")],
+            *self._location(),
             [],
             [("  swarm task add hello --prompt 'Say hello'   adds a task to the queue", "")],
             [("  swarm lock acquire hello worker-1 300       locks a task without a queue", "")],
@@ -114,6 +115,10 @@ class _Screen:
         gap = self._columns - width(f"swarm  {state[0]} · {work}") - len(time)
         clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
         return [("swarm", "bold"), ("  ", ""), state, (f" · {work}", ""), *clock]
+
+    def _location(self) -> list[Line]:
+        text = shown(self._board.location.text)
+        return [[(f"{text[:1].upper()}{text[1:]}", "dim")]] if text else []
 
     # Problems -------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from swarm.queue.state import QueueState
 from swarm.queue.task_state import effective_state
 from swarm.queue.usage import Usage, UsageLog
 from swarm.status.reader import StatusReader
+from swarm.stores.location import location_of
 from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import foreign_name, quoted
@@ -63,6 +64,7 @@ class Viewer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._location = location_of(store)
         self._status = StatusReader(store)
         self._tasks = LogFold(store, TASKS, QueueState)
         self._usage = UsageLog(store)
@@ -113,9 +115,10 @@ class Viewer:
         )
         dead = frozenset(name for name, _ in self._dead)
         self.cost_of_tasks, self._spent = self._usage.totals("task"), self._usage.total()
-        return _BoardBuilder(
+        board = _BoardBuilder(
             self._store, self._status, self.queue, locks, dead, self._spent
         ).board()
+        return board.replace(location=self._location)
 
     def wait(self, timeout: float) -> bool:
         """Wait for a new status record.

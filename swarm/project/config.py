@@ -32,7 +32,7 @@ from swarm.project.keys import (
 )
 from swarm.project.location import Project, current
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def parse(text: str, path: str) -> Config:
     try:
         found = tomllib.loads(text)
     except ValueError as error:  # also of a number with thousands of digits
-        what, at, place = str(error).rpartition(" (at ")
-        line = re.match(r"line (\d+)", place)
-        number = int(line[1]) if line else text.count("\n") + 1
+        what, at, position = str(error).rpartition(" (at ")
+        line = re.match(r"line (\d+)", position)
+        number = int(line[1]) if line else Lines(text, path).first_invalid()
         raise BadInput(fault(path, number, what if at else str(error))) from None
     except RecursionError:
         raise BadInput(f"{path}: arrays or tables are nested too deeply.") from None

@@ -34,12 +34,9 @@ def root_for(start: str, *, chosen: bool) -> str:
 
     It is the root of the git checkout around the directory. Without a checkout, it is
     the directory, or the root of its project if the user has not `chosen` the
-    directory. Raise BadInput for a place where no project should be.
+    directory. Raise BadInput for a directory that should not be a project.
     """
-    root = location.checkout(start)
-    if not root:
-        found = None if chosen else location.find(start)
-        root = found.root if found else start
+    root = location.checkout(start) or (start if chosen else _project_around(start))
     if why := _why_not(root):
         raise BadInput(
             f"{root} cannot be a project: {why}. "
@@ -103,6 +100,16 @@ def write_config(plan: Plan) -> bool:
             f"{plan.config} cannot be written: {error.strerror}. "
             f"Check the owner and mode of {plan.root}."
         ) from None
+
+
+def _project_around(start: str) -> str:
+    if os.path.lexists(location.below(start, location.STATE_DIR)):
+        return start
+    try:
+        found = location.find(start)
+    except StoreError:
+        return start  # around it is a project that this user must not use
+    return found.root if found else start
 
 
 def _is_there(root: str, state_dir: str, adopt: bool) -> bool:

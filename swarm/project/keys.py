@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -105,24 +105,32 @@ class Lines:
     def wrong(self, where: Path, rule: str) -> BadInput:
         return BadInput(fault(self._path, self._line(where), rule))
 
+    def first_invalid(self) -> int:
+        """Return the first line of the first statement that is not valid."""
+        return max((end for end, _ in self._valid_parts()), default=0) + 1
+
     def _line(self, where: Path) -> int:
         """Return the first line of the statement that defines a key.
 
         The text up to the end of that statement is the first part of the text that is
         valid and has the key.
         """
-        import tomllib
-
         begin = 0
-        for end in range(1, len(self._lines) + 1):
-            try:
-                found = tomllib.loads("\n".join(self._lines[:end]))
-            except ValueError:
-                continue  # in the middle of a statement
+        for end, found in self._valid_parts():
             if _has(found, where):
                 return begin + 1
             begin = end
         return len(self._lines)
+
+    def _valid_parts(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the beginnings of the text that are valid, with their numbers of lines."""
+        import tomllib
+
+        for end in range(1, len(self._lines) + 1):
+            try:
+                yield end, tomllib.loads("\n".join(self._lines[:end]))
+            except ValueError:
+                pass  # in the middle of a statement
 
 
 def checked(found: Mapping[str, Any], record: type, where: Path, lines: Lines) -> dict[str, Any]:

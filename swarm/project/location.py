@@ -5,7 +5,7 @@ A project is a directory with a `.swarm/`, which is the state directory of its s
 - From a linked git worktree, the search begins at its main checkout, and goes on
   upward from the worktree only if it finds nothing there.  A submodule belongs to the
   project around it.
-- `.swarm/.gitignore` marks the directory: a file that nobody may write to.  Git checks
+- `.swarm/.gitignore` marks the directory: a read-only file.  Git checks
   out no such file, so a `.swarm/` that came with a cloned repository has no marker.
 - A `.swarm/` of another user is refused, and so is a symlink.  A directory like /tmp,
   in which all users make files, is never a project.

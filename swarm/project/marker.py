@@ -43,7 +43,7 @@ def adopt(state_dir: str) -> bool:
     if any(name in _STATE for name in names):
         raise StoreError(
             f"{state_dir} has no marker of `swarm init` and is not used: it may have come with a "
-            "repository, with tasks of somebody else. If it is yours, run: swarm init --adopt"
+            "repository, with tasks of a stranger. If it is yours, run: swarm init --adopt"
         )
     return False  # of another program
 

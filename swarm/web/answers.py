@@ -57,11 +57,22 @@ class LogPosition(TypedDict):
     damaged: Count
 
 
+class Location(TypedDict):
+    """Where the state of the swarm is. `store` is the address of a server, without its
+    password.
+    """
+
+    project: str | None
+    state_dir: str
+    store: str | None
+
+
 class Board(TypedDict):
     """The board of a swarm. Long lists are cut; `totals` has their full lengths."""
 
     schema_version: SchemaVersion
     generated_at: str
+    location: Location
     problems: list[Annotated[dict[str, Any], Problem]]
     workers: list[Annotated[dict[str, Any], ActiveTask]]
     locks: list[Annotated[dict[str, Any], LockRow]]

@@ -39,6 +39,7 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     ClosedGate: {},
     TotalUsage: {},
     answers.Board: {},
+    answers.Location: {},
     answers.LogPosition: {},
     answers.Record: {},
     answers.Snapshot: {},

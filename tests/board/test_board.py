@@ -347,6 +347,7 @@ def test_as_json_it_has_the_documented_keys(store: Store) -> None:
     assert list(fields) == [
         "schema_version",
         "generated_at",
+        "location",
         "problems",
         "workers",
         "locks",

@@ -24,11 +24,19 @@ export class BoardView {
 
   show(board, actions) {
     this.actions = actions;
+    this.location(board.location);
     this.figures(board);
     this.problems(board);
     this.workers(board);
     this.locks(board);
     setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} invalid lines` : ""}`);
+  }
+
+  location({ project, state_dir, store }) {
+    const where = store ? `store ${store}` : `state in ${state_dir}`;
+    const text = plain(project ? `Project ${project}, ${where}` : `No project, ${where}`);
+    setText($("location"), text);
+    $("location").title = text;
   }
 
   figures(board) {
