@@ -1,8 +1,7 @@
-"""Checks of the agents: which ones are installed, and whether swarm.toml is valid."""
+"""Check which agents are installed, and the agent that swarm.toml names."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,27 +11,10 @@ from swarm.errors import BadInput
 from swarm.presets.registry import NAMES, find
 from swarm.project import config as project_config
 from swarm.project.config import Config
-from swarm.project.location import current
-from swarm.terminal.text import quoted, shorten, shown
+from swarm.terminal.text import shorten, shown
 
 _VERSION_TIMEOUT = 10.0  # seconds; an agent may start slowly
 _MAX_VERSION = 60  # characters
-
-
-def check_config() -> Iterator[Check]:
-    """Check swarm.toml, if there is one."""
-    project = current()
-    if project is None or not os.path.exists(project.config):
-        return
-    try:
-        config = project_config.load()
-        if config.agent:
-            find(config.agent, config)
-    except BadInput as error:
-        yield Check("swarm.toml", FAULT, str(error), f"${{EDITOR:-vi}} {quoted(project.config)}")
-        return
-    agent = f"agent {config.agent}" if config.agent else "no agent"
-    yield Check("swarm.toml", OK, f"valid: {agent}, {config.workers} workers")
 
 
 def check_agents() -> Iterator[Check]:
@@ -40,13 +22,18 @@ def check_agents() -> Iterator[Check]:
     try:
         config = project_config.load()
     except BadInput:
-        config = Config()  # reported by `check_config`
+        config = Config()  # reported by `check_project`
+    if config.agent:
+        try:
+            find(config.agent, config)
+        except BadInput as error:
+            yield Check("agents", FAULT, f"swarm.toml: {error}", "swarm worker --help")
     programs: dict[str, str] = {}
     for name in dict.fromkeys((*NAMES, *config.agents)):
         try:
             preset = find(name, config)
         except BadInput:
-            continue  # reported by `check_config`, if it is the project's agent
+            continue  # its table is invalid
         if path := shutil.which(preset.program):
             programs[name] = path
         elif name == config.agent:

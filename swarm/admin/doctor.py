@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from swarm.admin.agent_checks import check_agents, check_config
+from swarm.admin.agent_checks import check_agents
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.admin.cleaner_check import check_cleaners
 from swarm.admin.content_checks import CHECKS, Case
@@ -59,7 +59,6 @@ def examine() -> list[Check]:
             found += _guarded("store", lambda: _check_store(root, chosen=chosen))
     return [
         *found,
-        *_guarded("swarm.toml", check_config),
         *_guarded("agents", check_agents),
         *_guarded("optional parts", check_optional_parts),
     ]

@@ -30,7 +30,7 @@ STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
 _MAX_ROWS = 20  # of each list of the board
 _MAX_TEXT = 200  # characters of a text on the board
 # Problems whose text an agent or a user wrote, or a part of it.
-_FOREIGN_KINDS = ("waiting", "died", "gate", "error", "failed")
+_FOREIGN_KINDS = ("waiting", "died", "gate", "denied", "error", "failed")
 
 Answer = dict[str, Any]
 Stopped = Callable[[], bool]

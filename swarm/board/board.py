@@ -10,6 +10,7 @@ board:
     died        a worker ended without saying so, or with an error
     unserved    workers run, but none of them accepts the task
     gate        the gate of an agent is closed
+    denied      an agent was denied a tool call; the reason says how to allow it
     gone        the holder of the task has ended, or let its lease run out
     failed      the task has failed in the queue
     error       the task's latest record is ERROR
@@ -30,8 +31,18 @@ if TYPE_CHECKING:
 
 # Kinds of problem whose text contains no age.
 _STAFFING = ("budget", "idle", "died", "unserved", "gate")
-_TIMELESS = ("waiting", "error", "failed", *_STAFFING)
-KINDS = ("waiting", *_STAFFING, "gone", "failed", "error", "unreadable", "lease", "blocked")
+_TIMELESS = ("waiting", "error", "failed", "denied", *_STAFFING)
+KINDS = (
+    "waiting",
+    *_STAFFING,
+    "denied",
+    "gone",
+    "failed",
+    "error",
+    "unreadable",
+    "lease",
+    "blocked",
+)
 
 
 class Problem(FrozenRecord):

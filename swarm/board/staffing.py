@@ -148,7 +148,11 @@ def _died_problem(presence: Presence) -> Problem:
 def _gate_problem(gate: Gate) -> Problem:
     kind = "budget" if gate.budget else "gate"
     who = "all workers" if gate.agent == "*" else foreign_name(gate.agent)
-    until = f"until {gate.until}" if gate.until else "until a user opens it"
+    until = f"until {_minute(gate.until)}" if gate.until else "until a user opens it"
     text = gate.reason if gate.budget else f"{who} is stopped {until}: {gate.reason}"
     fix = f"swarm gate open {quoted(gate.agent)}"
-    return Problem(kind, gate.task, gate.worker, gate.since, text, fix)
+    return Problem(kind, gate.task, "", gate.since, text, fix)
+
+
+def _minute(time: str) -> str:
+    return f"{time[:10]} {time[11:16]} UTC"

@@ -23,6 +23,7 @@ _LABELS = {
     "died": ("DIED", "red"),
     "unserved": ("NO AGENT", "yellow"),
     "gate": ("GATE", "yellow"),
+    "denied": ("DENIED", "red"),
     "gone": ("GONE", "red"),
     "failed": ("FAILED", "red"),
     "error": ("ERROR", "red"),
@@ -37,6 +38,7 @@ _MORE = {
     "died": ("of workers that died", "swarm status --json"),
     "unserved": ("without an agent", "swarm status --json"),
     "gate": ("of closed gates", "swarm gate list"),
+    "denied": ("with a denied tool call", "swarm task list --state failed"),
     "gone": ("whose holder is gone", "swarm lock list"),
     "failed": ("failed", "swarm task list --state failed"),
     "error": ("with an error", "swarm status --json"),
@@ -166,7 +168,7 @@ class _Screen:
     def _work(self, rows: int) -> list[Line]:
         work = self._board.workers
         if not work:
-            return [[(f"  {self._nobody()}", "dim")]]
+            return [[(f"  {self._when_idle()}", "dim")]]
         count = len(work) if len(work) <= rows else max(0, rows - 1)
         cells = [self._cells(one) for one in work[:count]]
         widths = [max((width(row[column]) for row in cells), default=0) for column in range(4)]
@@ -182,7 +184,7 @@ class _Screen:
             )
         return lines
 
-    def _nobody(self) -> str:
+    def _when_idle(self) -> str:
         if self._board.hint:
             return shown(self._board.hint)
         count = len(self._board.living)

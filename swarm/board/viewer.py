@@ -29,6 +29,7 @@ from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import effective_state
 from swarm.queue.usage import Usage, UsageLog
+from swarm.status.events import DENIED
 from swarm.status.reader import StatusReader
 from swarm.stores.location import location_of
 from swarm.stores.log_fold import LogFold
@@ -263,7 +264,7 @@ class _BoardBuilder:
             text = f"{reason or 'failed'} (attempt {entry.attempts} of {entry.max_attempts})"
             found.append(
                 Problem(
-                    "failed",
+                    _kind("failed", reason),
                     entry.id,
                     entry.worker,
                     entry.since,
@@ -282,7 +283,8 @@ class _BoardBuilder:
             text = last.text or "no reason was given"
             if entry is not None and entry.state == READY:
                 text += f" (attempt {entry.attempts} of {entry.max_attempts}; it is tried again)"
-            found.append(Problem("error", task, last.worker, last.at, text, self._show(task)))
+            kind = _kind("error", text)
+            found.append(Problem(kind, task, last.worker, last.at, text, self._show(task)))
         return found
 
     def _of_locks(self) -> list[Problem]:
@@ -411,6 +413,10 @@ class _BoardBuilder:
 
     def _show(self, task: str) -> str:
         return f"swarm {'task show' if task in self._queue.entries else 'log query'} {quoted(task)}"
+
+
+def _kind(kind: str, reason: str) -> str:
+    return "denied" if reason.startswith(DENIED) else kind
 
 
 def total_usage(usage: Usage) -> TotalUsage:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
+DENIED = "denied: "  # begins the reason of an attempt in which an agent was denied tool calls
 INFORMATIONAL_KEYS = ("held_by", "refused", "lost", "denied")  # of the `meta` of a SKIP
 
 

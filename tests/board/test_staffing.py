@@ -168,14 +168,9 @@ class TestGates:
         queue = add(store, "a")
         queue.close_gate("claude", clock.now() + 3600, "usage limit reached", "worker-1")
         problem = the_problem(store)
-        assert (problem.kind, problem.worker, problem.fix) == (
-            "gate",
-            "worker-1",
-            "swarm gate open claude",
-        )
-        assert problem.text == (
-            "claude is stopped until 2026-02-02T03:40:00.000Z: usage limit reached"
-        )
+        assert (problem.kind, problem.fix) == ("gate", "swarm gate open claude")
+        assert problem.text == "claude is stopped until 2026-02-02 03:40 UTC: usage limit reached"
+        assert "GATE  claude is stopped until" in screen(store)
         assert look(store).fields()["gates"][0]["agent"] == "claude"
         clock.pass_time(3601)
         assert not problems(store) and not look(store).gates
@@ -188,6 +183,15 @@ class TestGates:
         problem = the_problem(store)
         assert problem.kind == "budget" and "2.50" in problem.text
         assert problem.fix == "swarm gate open budget"
+
+
+def test_a_denied_tool_call_says_how_to_allow_it(store: Store) -> None:
+    queue = add(store, "a", max_attempts=1)
+    reason = "denied: Bash(make). To allow it, use --permissions full."
+    queue.fail("a", "w", queue.claim("w").token, reason)
+    problem = the_problem(store)
+    assert (problem.kind, problem.fix) == ("denied", "swarm task retry a")
+    assert f"DENIED  a · w · 0 s: {reason}" in screen(store)
 
 
 def test_the_board_has_what_all_attempts_cost(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 import { $, age, duration, fill, gauge, make, money, plain, say, setText, until } from "./dom.js";
 
-const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", unserved: "No agent", gate: "Gate closed", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", unserved: "No agent", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "running", "ready", "waiting", "failed", "cancelled"];
 const FIRST_PROBLEMS = 6; // shown until the user asks for more
 const MAX_ROWS = 50; // problems or workers shown
@@ -91,8 +91,8 @@ export class BoardView {
     const facts = [problem.task_id && this.link(problem.task_id), problem.worker && say(problem.worker), problem.since && age(problem.since)].filter(Boolean);
     const about = make("p", { class: "about" }, ...facts.flatMap((fact, at) => (at ? [" · ", fact] : [fact])));
     const does = make("div", { class: "does" }, command, copy);
-    if (problem.actions && problem.kind === "failed") does.append(this.button("retry", "Retry", problem));
-    if (problem.actions && ["waiting", "failed", "error"].includes(problem.kind) && problem.fix.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
+    if (problem.actions && problem.fix.startsWith("swarm task retry") && problem.kind !== "blocked") does.append(this.button("retry", "Retry", problem));
+    if (problem.actions && ["waiting", "failed", "denied", "error"].includes(problem.kind) && problem.fix.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
     if (problem.actions && problem.lock && ["gone", "lease", "unreadable"].includes(problem.kind)) does.append(this.button("release", "Release", { ...problem, ...problem.lock }));
     return make("li", { class: "problem", data: { kind: problem.kind } },
       make("span", { class: "kind" }, KINDS[problem.kind] ?? problem.kind),
