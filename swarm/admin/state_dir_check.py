@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.locks import presence, reservations, table
-from swarm.queue import events
+from swarm.queue import events, usage
 from swarm.status import log
 from swarm.stores.file.layout import directories
 from swarm.stores.file.state_dir import owner_name
@@ -46,7 +46,7 @@ _DOUBTFUL_FILESYSTEMS = {
 _LOCAL_DISK = "export SWARM_STATE_DIR=/a/directory/on/a/local/disk"
 _WARN_BYTES, _MIN_BYTES = 200 << 20, 5 << 20
 _WARN_INODES, _MIN_INODES = 2000, 50
-_FILES = ("status.log", ".tasks/tasks.log")
+_FILES = ("status.log", ".tasks/tasks.log", ".usage/usage.log")
 
 
 def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
@@ -225,7 +225,7 @@ def checked_directories(root: str) -> list[str]:
     return directories(
         root,
         namespaces=(table.NAMESPACE, reservations.NAMESPACE, presence.NAMESPACE),
-        logs=(log.LOG, events.LOG),
+        logs=(log.LOG, events.LOG, usage.LOG),
     )
 
 

@@ -186,7 +186,9 @@ def _find(name: str) -> Command | dict[str, Command]:
     """Import a command, or a group of commands."""
     module = __import__(f"swarm.cli.{_MODULES.get(name, name)}", fromlist=["COMMAND"])
     found: Command | dict[str, Command] = getattr(module, "COMMAND", None) or module.COMMANDS
-    return found[name] if name in _MODULES and isinstance(found, dict) else found
+    if isinstance(found, dict) and name in _MODULES:
+        return found.get(name, found)  # several commands may share a module
+    return found
 
 
 def _run_in_group(title: str, commands: dict[str, Command], args: Sequence[str]) -> int:

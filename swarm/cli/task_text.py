@@ -105,7 +105,7 @@ def rows(task: Task) -> dict[str, str]:
         "needs": "a worker without --exec, or with --allow-commands" if needs_worker else "",
         "added_at": task.added_at,
         "since": task.since,
-        "last_failure": _one_line(task.previous.reason),
+        "failure": _one_line(task.previous.reason),
         "note": task.previous.note,
         "session": task.previous.session,
     }

@@ -11,15 +11,14 @@ from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
-from swarm.presets.contract import PERMISSIONS
-from swarm.presets.registry import NAMES, find
+from swarm.presets.registry import NAMES
 from swarm.project.config import load
 from swarm.stores.default import default_store
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
 from swarm.workers import command
-from swarm.workers.launch import CommandAgent, PresetAgent, check_installed, request_for
+from swarm.workers.launch import CommandAgent, preset_agent
 from swarm.workers.presence import report_end
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker
 
@@ -153,21 +152,13 @@ def _agent(call: Call, config: Config) -> Agent | None:
     name = call.options.get("--agent", config.agent)
     if name in ("", NO_AGENT):
         return None
-    permissions = call.options.get("--permissions", config.permissions)
-    if permissions not in PERMISSIONS:
-        raise BadInput(
-            f"--permissions is {permissions[:40]!r}, but must be one of {' '.join(PERMISSIONS)}."
-        )
-    preset = find(name, config)
-    check_installed(preset)
-    return PresetAgent(
-        preset,
-        request_for(
-            permissions=permissions,
-            model=call.options.get("--model", config.model),
-            extra=call.command_line,
-            budget=_cost(call, "--task-budget", config.task_budget),
-        ),
+    return preset_agent(
+        name,
+        permissions=call.options.get("--permissions", ""),
+        model=call.options.get("--model", ""),
+        extra=call.command_line,
+        budget=_cost(call, "--task-budget", config.task_budget),
+        config=config,
     )
 
 

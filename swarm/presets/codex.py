@@ -4,7 +4,7 @@
     edit    write in the workspace, in its repository and in swarm's state directory
     full    everything, without a sandbox
 
-Codex asks nobody in `exec`: it refuses what the sandbox does not allow.
+`codex exec` cannot ask: Codex refuses what the sandbox does not allow.
 """
 
 from __future__ import annotations

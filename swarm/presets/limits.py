@@ -60,6 +60,14 @@ _KINDS = (
     ),
 )
 
+# With these, Claude Code and Codex end if their output is plain text.
+_SENTENCES = re.compile(
+    r"(?:ERROR: |Error: )?(?:You[’']ve hit your [\w -]{0,40}limit|"
+    r"Claude (?:AI )?usage limit reached|"
+    r"Credit balance is too low|Not logged in · |Invalid API key · |Failed to authenticate|"
+    r"exceeded retry limit, last status: 429|Quota exceeded\. )"
+)
+
 
 def limit_in(error: str, now: float, *, status: int | None = None) -> Limit | None:
     """Return the limit that an agent's error describes, None if it describes none.
@@ -70,6 +78,14 @@ def limit_in(error: str, now: float, *, status: int | None = None) -> Limit | No
     error = error[:_MAX_ERROR]
     kind = next((kind for kind, pattern in _KINDS if pattern.search(error)), _by_status(status))
     return limit(kind, error, now) if kind else None
+
+
+def limit_in_last_line(line: str, now: float) -> Limit | None:
+    """Return the limit in the last line of an agent that prints plain text.
+
+    Only the fixed sentences of known programs count: any program may print about limits.
+    """
+    return limit_in(line, now) if _SENTENCES.match(line) else None
 
 
 def limit(kind: str, text: str, now: float, until: float | None = None) -> Limit:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.inputs import check_name
 from swarm.stores.contract import Store
 from swarm.stores.log_fold import LogFold
-from swarm.system.clock import from_iso
+from swarm.system.clock import from_iso, to_iso
 
 LOG = "usage"
 BY = ("task", "agent", "day")
@@ -45,6 +45,32 @@ class Usage:
         )
 
 
+class Report(NamedTuple):
+    """One line of the log: the usage of one attempt, and the day (UTC) of the report."""
+
+    task: str
+    token: int
+    day: str
+    usage: Usage
+
+
+def parse_report(line: bytes) -> Report:
+    """Return the report in a line. Raise ValueError, which says what is wrong with it."""
+    record = json_codec.loads(line, strict=True)
+    if not isinstance(record, dict) or not isinstance(record.get("usage"), dict):
+        raise ValueError("it is not an object with a usage")
+    task, token, at = check_name(record.get("task"), "task"), record.get("token"), record.get("at")
+    if not isinstance(token, int) or isinstance(token, bool):
+        raise ValueError("its token is not a whole number")
+    moment = from_iso(at)
+    if moment is None:
+        raise ValueError("its time is not an ISO 8601 time")
+    given = record["usage"]
+    if unknown := [name for name in given if name not in asdict(Usage())]:
+        raise ValueError(f"its usage has an unknown field {unknown[0][:40]!r}")
+    return Report(task, token, to_iso(moment)[:10], _checked(Usage(**given)))
+
+
 class UsageState:
     """The usage after the lines that were read."""
 
@@ -60,8 +86,8 @@ class UsageState:
 
     def apply(self, line: bytes) -> bool:
         try:
-            return self._add(json_codec.loads(line))
-        except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
+            return self._add(parse_report(line))
+        except ValueError:
             return False
 
     def dump(self) -> Any:
@@ -80,16 +106,12 @@ class UsageState:
         self.total = _checked(Usage(*total))
         self._tokens = {task: set(found) for task, found in tokens.items()}
 
-    def _add(self, record: Any) -> bool:
-        task, token = check_name(record["task"], "task"), record["token"]
-        usage = _checked(Usage(**record["usage"]))
-        if not isinstance(token, int) or from_iso(record["at"]) is None:
-            raise TypeError
-        seen = self._tokens.setdefault(task, set())
-        if token in seen:
+    def _add(self, report: Report) -> bool:
+        seen, usage = self._tokens.setdefault(report.task, set()), report.usage
+        if report.token in seen:
             return False
-        seen.add(token)
-        for by, name in (("task", task), ("agent", usage.agent), ("day", record["at"][:10])):
+        seen.add(report.token)
+        for by, name in (("task", report.task), ("agent", usage.agent), ("day", report.day)):
             known = self.totals[by]
             known[name] = known[name] + usage if name in known else usage
         self.total = self.total + usage

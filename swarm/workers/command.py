@@ -5,8 +5,8 @@ An agent is a command line with the placeholders `{prompt}`, `{task_id}`, `{work
 `{token}` and `{attempt}`; see `swarm.presets.command_line`.
 
 Whatever the locale, the command gets the text of the queue as UTF-8. The prompt
-arrives once: on standard input, or where the command line has `{prompt}`.
-SWARM_PROMPT has it in both cases.
+arrives once: on standard input, or where the command line has `{prompt}`. SWARM_PROMPT
+has it in both cases, without the record of the attempt before (see `feedback`).
 """
 
 from __future__ import annotations
@@ -26,44 +26,41 @@ if TYPE_CHECKING:
 
     from swarm.queue.queue import Claim
 
-__all__ = ["command_for", "environment_for", "split", "stdin_for", "task_environment"]
+__all__ = ["environment_for", "filled", "own_words", "split", "stdin_for", "task_environment"]
 
 _MAX_WORD = 128 * 1024 - 1  # bytes; Linux takes no longer word of a command, and no longer variable
 
 
-def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
-    """Return the command for a claimed task.
+def own_words(claim: Claim) -> list[str]:
+    """Return the words of a task's own command. Raise BadInput if it is too long."""
+    given = claim.task.spec.command or ()
+    return _checked(
+        [utf8(word) for word in given]
+        if isinstance(given, tuple)
+        else ["/bin/sh", "-c", utf8(given)]
+    )
 
-    Raise BadInput if the task has no command, or if its command is too long to be run.
+
+def filled(claim: Claim, agent: Sequence[str], prompt: str) -> list[str]:
+    """Return the words of an agent's command line, with the prompt and the facts of a
+    claim filled in. Raise BadInput if a word is too long.
     """
-    spec = claim.task.spec
-    if isinstance(spec.command, tuple):
-        words = [utf8(word) for word in spec.command]
-    elif spec.command:
-        words = ["/bin/sh", "-c", utf8(spec.command)]
-    elif agent:
-        words = _filled(claim, agent)
-    else:
-        raise BadInput(
-            f"{spec.id} has a prompt and no command, but this worker has no agent. Start the "
-            f"worker with --exec."
-        )
-    if any(len(os.fsencode(word)) > _MAX_WORD for word in words):
-        raise BadInput(
-            "the prompt is too long for a command line. Leave {prompt} out: then the prompt is on "
-            "standard input."
-        )
-    return words
+    values = {
+        "prompt": utf8(prompt),
+        "task_id": utf8(claim.task.id),
+        "worker": utf8(claim.worker),
+        "token": str(claim.token),
+        "attempt": str(claim.task.attempts),
+    }
+    return _checked(fill(agent, values))
 
 
-def stdin_for(claim: Claim, agent: Sequence[str]) -> bytes:
-    """Return the standard input of a task's command.
+def stdin_for(agent: Sequence[str], prompt: str) -> bytes:
+    """Return the standard input of an agent.
 
     It is the prompt, unless the prompt is in the command line of the agent.
     """
-    spec = claim.task.spec
-    is_in_words = not spec.command and any(PROMPT in word for word in agent)
-    return b"" if is_in_words else (spec.prompt or "").encode()
+    return b"" if any(PROMPT in word for word in agent) else prompt.encode()
 
 
 def environment_for(
@@ -125,12 +122,10 @@ def task_environment(
     }
 
 
-def _filled(claim: Claim, agent: Sequence[str]) -> list[str]:
-    values = {
-        "prompt": utf8(claim.task.spec.prompt or ""),
-        "task_id": utf8(claim.task.id),
-        "worker": utf8(claim.worker),
-        "token": str(claim.token),
-        "attempt": str(claim.task.attempts),
-    }
-    return fill(agent, values)
+def _checked(words: list[str]) -> list[str]:
+    if any(len(os.fsencode(word)) > _MAX_WORD for word in words):
+        raise BadInput(
+            "the prompt is too long for a command line. Leave {prompt} out: then the prompt is on "
+            "standard input."
+        )
+    return words

@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from swarm.errors import BadInput
-from swarm.inputs import is_plain_name
-from swarm.presets.contract import EDIT, Launch, Preset, Reader, Request, is_session
+from swarm.inputs import check_agent
+from swarm.presets.contract import PERMISSIONS, Launch, Preset, Reader, Request, is_session
+from swarm.presets.registry import find
+from swarm.project.config import Config, load
 from swarm.queue.queue import Claim
 from swarm.stores.default import store_url
 from swarm.stores.file import state_dir
@@ -71,8 +73,10 @@ class CommandAgent:
     def name(self) -> str:
         if not self._words:
             return ""
-        program = os.path.basename(self._words[0])
-        return program if is_plain_name(program) and ":" not in program else "exec"
+        try:
+            return check_agent(os.path.basename(self._words[0]), "agent")
+        except BadInput:
+            return "exec"
 
     @property
     def takes_prompts(self) -> bool:
@@ -82,8 +86,14 @@ class CommandAgent:
         if claim.task.spec.command:
             yield own_command(claim)
             return
-        words = command.command_for(claim, self._words)
-        launch = Launch(tuple(words), command.stdin_for(claim, self._words))
+        if not self._words:
+            raise BadInput(
+                f"{claim.task.id} has a prompt and no command, but this worker has no agent. Start "
+                f"the worker with --agent or --exec."
+            )
+        prompt = feedback.prompt_with(claim.task.spec.prompt or "", claim.previous)
+        words = command.filled(claim, self._words, prompt)
+        launch = Launch(tuple(words), command.stdin_for(self._words, prompt))
         yield Start(launch, agent=self.name, is_tasks_own="{" in self._words[0])
 
 
@@ -120,42 +130,49 @@ class PresetAgent:
 
 def own_command(claim: Claim) -> Start:
     """Return how to start a task's own command."""
-    launch = Launch(tuple(command.command_for(claim, ())), command.stdin_for(claim, ()))
-    return Start(launch, is_tasks_own=True)
+    stdin = (claim.task.spec.prompt or "").encode()
+    return Start(Launch(tuple(command.own_words(claim)), stdin), is_tasks_own=True)
 
 
-def check_installed(preset: Preset) -> None:
-    """Raise BadInput if the agent's program is missing, with the way to install it."""
+def preset_agent(
+    name: str,
+    *,
+    permissions: str = "",
+    model: str = "",
+    extra: Sequence[str] = (),
+    budget: float | None = None,
+    config: Config | None = None,
+) -> PresetAgent:
+    """Return an agent by its name: a preset, or a table of swarm.toml.
+
+    Without `permissions` and `model`, those of swarm.toml count. `extra` are words that
+    go to the agent's program, `budget` is what an attempt may cost. Raise BadInput if
+    there is no such agent, or if its program is not installed.
+    """
+    config = config or load()
+    permissions = permissions or config.permissions
+    if permissions not in PERMISSIONS:
+        raise BadInput(
+            f"permissions is {permissions[:40]!r}, but must be one of {' '.join(PERMISSIONS)}."
+        )
+    preset = find(name, config)
     if shutil.which(preset.program) is None:
         raise BadInput(
             f"the agent {preset.name} needs the program {preset.program!r}, which is not in PATH, "
             f"or not executable. To install it: {preset.install}"
         )
-
-
-def request_for(
-    *,
-    permissions: str = EDIT,
-    model: str = "",
-    extra: Sequence[str] = (),
-    budget: float | None = None,
-) -> Request:
-    """Return the request of a worker, without a prompt.
-
-    The agent may write in the state directory, and in the repository of the working
-    directory, which may be elsewhere.
-    """
-    writable = [path for path in (state_dir.named().path, _repository()) if path]
-    return Request(
+    request = Request(
         "",
         permissions=permissions,
-        model=model,
+        model=model or config.model,
         extra=tuple(extra),
         swarm=tuple(swarm_command()),
-        writable=tuple(writable),
+        # the repository may be outside of the workspace, and in a sandbox it is read-only
+        writable=tuple(path for path in (state_dir.named().path, _repository()) if path),
         network="://" in store_url(),
         budget=budget,
     )
+    return PresetAgent(preset, request)
 
 
 def _repository() -> str:

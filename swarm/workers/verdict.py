@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from swarm.presets.contract import EXIT_75, TEMPORARY_FAILURE, Limit, Report
 from swarm.presets.limits import limit as make_limit
+from swarm.presets.limits import limit_in_last_line
 from swarm.presets.readable import last_words
 from swarm.status.events import DENIED
 from swarm.terminal.text import shorten
@@ -98,11 +99,12 @@ def _why(ended: Ended, error: str) -> str:
 
 def _limit_of_text(ended: Ended, *, has_agent: bool) -> Limit | None:
     """Return the limit of an agent whose output swarm does not understand."""
-    if not has_agent or ended.exit_code != TEMPORARY_FAILURE:
+    if not has_agent or ended.exit_code == 0:
         return None
-    return make_limit(
-        EXIT_75, last_words(ended.last_lines) or f"exit code {ended.exit_code}", ended.now
-    )
+    line = last_words(ended.last_lines)
+    if ended.exit_code == TEMPORARY_FAILURE:
+        return make_limit(EXIT_75, line or f"exit code {ended.exit_code}", ended.now)
+    return limit_in_last_line(line, ended.now)
 
 
 def _denied(report: Report) -> str:

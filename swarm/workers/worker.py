@@ -24,12 +24,12 @@ from swarm.stores.default import DefaultStore
 from swarm.stores.file.layout import RESULTS
 from swarm.workers import output
 from swarm.workers.attempt import Attempt
-from swarm.workers.function import Function, FunctionAttempt, LimitReached, Work, name_of
+from swarm.workers.function import Function, FunctionAttempt, name_of
 from swarm.workers.launch import Agent, CommandAgent
 from swarm.workers.presence import Announcement, announce
 from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED
 
-__all__ = ["LimitReached", "SmartWorker", "Tally", "Work"]
+__all__ = ["SmartWorker", "Tally"]
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 BACKOFF = 1.0  # seconds before a second attempt; doubled before each further attempt

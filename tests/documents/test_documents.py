@@ -306,7 +306,8 @@ def test_every_variable_that_an_agent_finds_is_documented_and_no_other(
 ) -> None:
     queue = TaskQueue()
     queue.add("a", "x")
-    given = agent_command.environment_for(queue.claim("w"))
+    queue.fail("a", "w", queue.claim("w").token, "no disk")
+    given = agent_command.environment_for(queue.claim("w"), agent="claude")
     assert sorted(_found_by_agents()) == sorted(name for name in given if "SWARM" in name)
 
 

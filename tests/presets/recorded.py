@@ -7,6 +7,7 @@ some figures that no reader uses.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from swarm.presets.contract import Reader, Report
@@ -15,14 +16,25 @@ from swarm.presets.registry import find
 OUTPUT = Path(__file__).parent / "output"
 
 
-class NoAgents:
-    """A swarm.toml without agents."""
+@dataclass(frozen=True)
+class Table:
+    """A table [agents.NAME] of swarm.toml."""
 
-    agents: dict[str, object] = {}  # noqa: RUF012 - never changed
+    command: str
+    resume: str = ""
+    output: str = "text"
+    limit: str = ""
+
+
+class Config:
+    """A swarm.toml with these agents."""
+
+    def __init__(self, **agents: Table) -> None:
+        self.agents = agents
 
 
 def reader(agent: str) -> Reader:
-    return find(agent, NoAgents()).reader()  # type: ignore[arg-type]
+    return find(agent, Config()).reader()
 
 
 def lines_of(agent: str, name: str) -> tuple[list[str], list[str]]:

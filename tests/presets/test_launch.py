@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pytest
 
 from swarm.errors import BadInput
 from swarm.presets.contract import PERMISSIONS, Request
 from swarm.presets.registry import NAMES, find
-
-
-@dataclass(frozen=True)
-class Table:
-    command: str
-    resume: str = ""
-    output: str = "text"
-    limit: str = ""
-
-
-class Config:
-    def __init__(self, **agents: Table) -> None:
-        self.agents = agents
-
+from tests.presets.recorded import Config, Table
 
 REQUEST = Request("--help\nDo it.", model="m1", check="make test", writable=("/state",))
 

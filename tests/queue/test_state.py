@@ -48,16 +48,29 @@ def events() -> st.SearchStrategy[dict[str, Any]]:
             "final": st.booleans(),
             "delay": st.sampled_from([0, 0, 5]),
             "at": st.just("2026-02-02T10:30:00.000Z"),
+            "agent": st.sampled_from(["", "claude"]),
+            "gates": st.integers(0, 2),
+            "feedback": st.sampled_from(["", "E"]),
+            "session": st.sampled_from(["", "s"]),
         }
+    )
+    gate = st.fixed_dictionaries(
+        {
+            "op": st.sampled_from(["close", "close", "open"]),
+            "gate": st.sampled_from(["claude", "*", "task:a"]),
+            "at": st.just("2026-02-02T10:29:00.000Z"),
+        },
+        optional={"until": st.sampled_from([f"2026-02-02T10:3{n}:00.000Z" for n in (0, 1)])},
     )
     other = st.fixed_dictionaries(
         {
-            "op": st.sampled_from(["retry", "cancel"]),
+            "op": st.sampled_from(["retry", "cancel", "reopen"]),
             "id": names,
             "at": st.just("2026-02-02T10:30:00.000Z"),
+            "note": st.sampled_from(["", "n"]),
         }
     )
-    return st.one_of(add, with_token, with_token, with_token, other)
+    return st.one_of(add, with_token, with_token, with_token, other, gate)
 
 
 def seen(queue: QueueState) -> Any:
@@ -112,8 +125,10 @@ def in_state(state: str) -> QueueState:
         ({"op": "void", "token": 4}, {"new": "ready"}),
         ({"op": "void", "token": 6}, {"new": "ready", "ready": "ready"}),
         ({"op": "retry"}, {"failed": "ready", "cancelled": "ready"}),
+        ({"op": "reopen"}, {"done": "ready"}),
         ({"op": "cancel"}, {"new": "cancelled", "ready": "cancelled", "running": "cancelled"}),
         ({"op": "fly"}, {}),
+        ({"op": "open", "gate": "claude"}, {}),
     ],
 )
 @pytest.mark.parametrize("state", ["new", "ready", "running", "done", "failed", "cancelled"])
@@ -469,17 +484,21 @@ def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(
     done: set[str] = set()
     after: dict[str, list[str]] = {}
     for record in records:
-        task = record["id"]
+        task = record.get("id", "")
+        known = queue.entries.get(task)
+        was_running = known is not None and known.state == "running"
         taken = queue.apply(json.dumps(record).encode())
-        if not taken:
+        if not taken or not task:
             continue
-        assert task not in done, "what is done stays done"
+        assert task not in done or record["op"] == "reopen", "what is done stays done"
+        done.discard(task)
         if record["op"] == "add":
             assert task not in after
             after[task] = record["after"]
         if record["op"] == "claim":
             assert record["token"] > claimed.get(task, 0)
-            assert all(name in done for name in after[task])
+            assert was_running or all(name in done for name in after[task])
+            assert not queue.gates.against(task, record)
             claimed[task] = record["token"]
             assert queue.entries[task].attempts <= queue.entries[task].max_attempts
         if record["op"] in ("done", "fail", "release"):

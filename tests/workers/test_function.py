@@ -15,8 +15,8 @@ from swarm.queue.queue import TaskQueue
 from swarm.queue.usage import UsageLog
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
-from swarm.workers.function import FunctionAttempt
-from swarm.workers.worker import LimitReached, SmartWorker, Work
+from swarm.workers.function import FunctionAttempt, LimitReached, Work
+from swarm.workers.worker import SmartWorker
 
 
 @pytest.fixture
