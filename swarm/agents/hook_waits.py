@@ -28,7 +28,7 @@ _WAITS = {  # kinds of notifications
     "worker_permission_prompt": "waits for permission",
     "ToolPermission": "waits for permission",
 }
-_LIMITS = (  # kinds of errors that are nobody's failure
+_LIMITS = (  # kinds of errors that are no failure of the task
     "rate_limit",
     "overloaded",
     "authentication_failed",
@@ -86,8 +86,8 @@ def end_claims(
 ) -> None:
     """Fail the agent's claims because a request to its model failed for good.
 
-    A limit or an expired login is nobody's failure: then release the claims, so that the
-    attempt does not count. The agent reads of it at its next prompt.
+    A limit or an expired login is no failure of the task: then release the claims, so that
+    the attempt does not count. The agent reads of it at its next prompt.
     """
     kind = event.kind or "unknown"
     is_limit = kind in _LIMITS

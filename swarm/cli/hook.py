@@ -70,7 +70,7 @@ def _answer(event: HookEvent, given: str | None) -> Answer | None:
     if event.name in _AFTER_TOOL and not state.waits and not state.is_due(time.time()):
         return None
     if event.name == "PermissionRequest" and settings.is_headless():
-        return None  # nobody sees the request, and the agent goes on without the tool
+        return None  # no user sees the request, and the agent goes on without the tool
     from swarm.agents.hooks import AgentHooks
     from swarm.stores.default import default_store
 

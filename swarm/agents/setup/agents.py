@@ -48,8 +48,9 @@ class HookForm:
 class Scope:
     """The paths of an agent's files, in a project or of the user.
 
-    {project}, {home} and {config} stand for directories. {config} is the directory of
-    the agent's user settings.
+    {project}, {user} and {config} stand for directories. {config} is the directory of
+    the agent's user settings. {moved} is the directory in the agent's variable, else that
+    of the user.
     """
 
     hooks: str = ""
@@ -67,7 +68,7 @@ def _no_grants(command: Sequence[str]) -> tuple[str, ...]:
 class Agent:
     """A row of the table.
 
-    `variable` moves the user's settings from `config` below the home directory.
+    `variable` moves the user's settings from `config` in the home directory.
     `server_list` is the key under which the file has MCP servers. `server_extra` are
     fields of the server's entry. `grant_list` leads to the list of permissions;
     `shell_grants` returns the spellings of the permission to run swarm; `mcp_grants` has
@@ -158,7 +159,7 @@ CODEX = Agent(
         servers="{config}/config.toml",
         grants="{config}/config.toml",
         instructions="{config}/AGENTS.md",
-        skill="{home}/.agents/" + _SKILL,
+        skill="{user}/.agents/" + _SKILL,
     ),
     hooks=(
         HookEntry("SessionStart"),
@@ -170,7 +171,7 @@ CODEX = Agent(
         HookEntry("Stop"),
         HookEntry("SessionEnd", timeout=_END_TIMEOUT),
     ),
-    # Codex asks about each tool that may write, and refuses it where nobody can answer.
+    # Else Codex asks about each tool that may write.
     server_extra={"default_tools_approval_mode": "approve"},
     next_step=(
         "Codex reads this at its next start. A project must be trusted first. Codex runs a\n"
@@ -195,7 +196,7 @@ GEMINI = Agent(
         servers="{moved}/.gemini/settings.json",
         grants="{moved}/.gemini/settings.json",
         instructions="{moved}/.gemini/GEMINI.md",
-        skill="{home}/.agents/" + _SKILL,
+        skill="{user}/.agents/" + _SKILL,
     ),
     hooks=(
         HookEntry("SessionStart"),
@@ -229,7 +230,7 @@ OPENCODE = Agent(
         servers="{config}/opencode/opencode.json",
         grants="{config}/opencode/opencode.json",
         instructions="{config}/opencode/AGENTS.md",
-        skill="{home}/.agents/" + _SKILL,
+        skill="{user}/.agents/" + _SKILL,
     ),
     server_list="mcp",
     server_extra={"type": "local"},
@@ -254,7 +255,7 @@ COPILOT = Agent(
         hooks="{config}/hooks/swarm.json",
         servers="{config}/mcp-config.json",
         instructions="{config}/copilot-instructions.md",
-        skill="{home}/.agents/" + _SKILL,
+        skill="{user}/.agents/" + _SKILL,
     ),
     hooks=(  # names in this spelling make Copilot send the fields of Claude Code
         HookEntry("SessionStart"),
@@ -316,16 +317,16 @@ def agent_files(name: str, *, project: str = "", config: str = "") -> AgentFiles
     `config` is the directory to which the agent's variable moves the user's settings,
     "" for the agent's default.
     """
-    agent, home = find(name), os.path.expanduser("~")
+    agent, user = find(name), os.path.expanduser("~")
     where = {
         "project": project,
-        "home": home,
-        "config": config or os.path.join(home, agent.config),
-        "moved": config or home,
+        "user": user,
+        "config": config or os.path.join(user, agent.config),
+        "moved": config or user,
     }
     scope = agent.project if project else agent.user
     return AgentFiles(
-        project or home,
+        project or user,
         *(
             path.format(**where)
             for path in (scope.hooks, scope.servers, scope.grants, scope.instructions, scope.skill)

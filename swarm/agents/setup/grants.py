@@ -27,8 +27,8 @@ def put(text: str, agent: Agent, command: Sequence[str], tools: Sequence[str], n
     """Return the settings with the grants of an agent. `tools` are the spellings of the
     grant for the MCP tools, empty if swarm has no server.
     """
-    place = agent.grant_list
-    present = _list(text, place, name)
+    path = agent.grant_list
+    present = _list(text, path, name)
     run = _own_run(present, agent)
     rest = [item for index, item in enumerate(present) if index not in run]
     wanted = _wanted(agent, command, tools, rest)
@@ -36,7 +36,7 @@ def put(text: str, agent: Agent, command: Sequence[str], tools: Sequence[str], n
         return text
     text = remove(text, agent, name)
     for number, grant in enumerate(wanted):
-        text = json_edit.insert(text, (*place, len(rest) + number), grant, name)
+        text = json_edit.insert(text, (*path, len(rest) + number), grant, name)
     return text
 
 
@@ -59,9 +59,9 @@ def _wanted(
     return [next((each for each in grant if each not in present), grant[0]) for grant in pair]
 
 
-def _list(text: str, place: Path, name: str) -> list[Any]:
+def _list(text: str, path: Path, name: str) -> list[Any]:
     value: Any = json_edit.parse(text, name) if text else {}
-    for key in place:
+    for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return list(value) if isinstance(value, list) else []
 

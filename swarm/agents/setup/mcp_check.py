@@ -47,8 +47,8 @@ def check_server(command: Sequence[str]) -> None:
         except OSError as error:
             raise SwarmError(f"swarm mcp cannot be started: {error.strerror}. {_CURE}") from None
     if b'"serverInfo"' not in done.stdout:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1].removeprefix("Error: ") if said else f"exit code {done.returncode}"
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        why = lines[-1].removeprefix("Error: ") if lines else f"exit code {done.returncode}"
         raise SwarmError(f"the MCP server does not start, so nothing was changed: {why} {_CURE}")
 
 

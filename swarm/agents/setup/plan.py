@@ -132,7 +132,7 @@ def shared_files(
     name: str, files: AgentFiles, *, project: str, config: Callable[[str], str]
 ) -> list[str]:
     """Return the instructions and the skill of an agent, as far as another agent that is
-    set up in the same place reads them too.
+    set up in the same project, or for the same user, reads them too.
 
     `config` returns the directory of an agent's user settings.
     """
