@@ -80,6 +80,7 @@ _CHOICES = {"--store": "redis://host/0", "--state-dir": "./state"}
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version", "version")
 _EXAMPLES = (
+    "swarm init",
     "swarm task add login --prompt 'Fix the login bug'",
     "swarm worker --id 1 --exec 'claude -p'",
     "swarm run nightly-build -- make all",

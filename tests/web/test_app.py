@@ -60,6 +60,11 @@ class TestLooking:
         assert any(
             problem["text"] == "which database?" and problem["fix"] for problem in board["problems"]
         )
+        assert board["location"] == {
+            "project": None,
+            "state_dir": looking.store.root,
+            "store": None,
+        }
 
     def test_tasks_come_in_pages_by_state_and_by_words(self, looking: Swarm) -> None:
         looking.queue.add_all([TaskSpec(f"page-{at}", f"Do Thing {at % 2}") for at in range(7)])

@@ -173,6 +173,8 @@ def _complains(message: ConsoleMessage) -> bool:
 
 def test_the_page_shows_changes_live(looking: Swarm, open_page: Open) -> None:
     page = open_page(looking.server)
+    where = page.locator("header #location")
+    expect(where).to_have_text(f"No project, state in {looking.store.root}")
     looking.queue.add("live-task", "Say hello")
     expect(page.locator("#task-list .row", has_text="live-task")).to_be_visible()
     claim = looking.queue.claim("worker-7", "live-task", ttl=300)
