@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from swarm.admin.check import FAULT, OK, WARNING, Check
-from swarm.locks import reservations, table
+from swarm.locks import presence, reservations, table
 from swarm.queue import events, usage
 from swarm.status import log
 from swarm.stores.file.layout import directories
@@ -225,7 +225,7 @@ def checked_directories(root: str) -> list[str]:
     """Return every directory that swarm may have made in a state directory."""
     return directories(
         root,
-        namespaces=(table.NAMESPACE, reservations.NAMESPACE),
+        namespaces=(table.NAMESPACE, reservations.NAMESPACE, presence.NAMESPACE),
         logs=(log.LOG, events.LOG, usage.LOG),
     )
 

@@ -22,7 +22,7 @@ The contract:
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -51,13 +51,15 @@ class Lease:
         wait: float = 0.0,
         on_lost: Callable[[LockLost], object] | None = None,
         taken: Lock | None = None,
+        about: Mapping[str, object] | None = None,
     ) -> None:
         """Prepare a lease; `start()` acquires the lock.
 
         `group` is a process group that works for the holder: the lock is not free
         before the group has ended. `wait` is the number of seconds to wait for the
         lock. `on_lost` is called once, in the thread that finds the lease lost. `taken`
-        is the lock if this process has acquired the lock already.
+        is the lock if this process has acquired the lock already. `about` are further
+        facts of the holder, see `LockTable.acquire`.
         """
         self.task_id = task_id
         self.worker = worker
@@ -65,6 +67,7 @@ class Lease:
         self._group = group
         self._wait = wait
         self._taken = taken
+        self._about = about
         self._pid = 0
         owner = weakref.ref(self)
         self._refresher = Refresher(table, task_id, worker, ttl, on_lost, owner)
@@ -211,6 +214,7 @@ class Lease:
             bound=True,
             group=self._group,
             wait=self._wait,
+            about=self._about,
             before_write=self._refresher.attempts.append,
         )
 

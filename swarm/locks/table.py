@@ -22,7 +22,7 @@ from swarm.terminal.text import foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TypeVarTuple
 
     from swarm.stores.contract import Store
@@ -38,10 +38,11 @@ _MAX_ATTEMPTS = 100
 
 
 class LockTable:
-    """The locks of one store."""
+    """The locks of one namespace of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, namespace: str = NAMESPACE) -> None:
         self.store = store
+        self._namespace = namespace
         self.clock = store.clock
         self._timer: Timer | None = None
         self._identity_of: tuple[int, str, dict[str, object]] = (0, "", {})
@@ -56,6 +57,7 @@ class LockTable:
         group: int = 0,
         wait: float = 0.0,
         above: int = 0,
+        about: Mapping[str, object] | None = None,
         before_write: Callable[[Lock], object] | None = None,
     ) -> Lock:
         """Acquire the lock. Raise LockHeld if the lock is not free within `wait`
@@ -63,13 +65,14 @@ class LockTable:
 
         A `bound` lock is free as soon as this process and all processes of `group` have
         ended. `above` is the last token of the task that the caller knows. The new
-        token is larger, even if the store has lost its counter. `before_write` is
+        token is larger, even if the store has lost its counter. `about` has further
+        facts about the holder of a bound lock (see `locks.expiry`). `before_write` is
         called with each lock before the lock is written. So a caller that is
         interrupted can release the lock.
         """
 
         def attempt() -> Lock | None:
-            who = self._identity(group) if bound else None
+            who = {**self._identity(group), **(about or {})} if bound else None
             return self._try_to_acquire(task, worker, ttl, who, above, before_write or _ignore)
 
         deadline = self.clock.steady() + wait if wait else 0.0
@@ -175,7 +178,7 @@ class LockTable:
         return LockStatus(FREE) if data is None else self._judged(task, data)
 
     def tasks(self) -> Iterator[str]:
-        for key in self.store.keys(NAMESPACE):
+        for key in self.store.keys(self._namespace):
             yield key.partition("/")[2]
 
     def timer(self) -> Timer:
@@ -252,7 +255,7 @@ class LockTable:
         """
         token = self.store.next_token(key)
         if token <= above <= MAX_TOKEN:
-            self.store.advance_tokens(NAMESPACE, above)
+            self.store.advance_tokens(self._namespace, above)
             token = self.store.next_token(key)
         return token
 
@@ -358,7 +361,7 @@ class LockTable:
         return {**who, "group": group} if group else who
 
     def _key(self, task: str) -> str:
-        return f"{NAMESPACE}/{task}"
+        return f"{self._namespace}/{task}"
 
 
 def _ignore(lock: Lock) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
+# The reason of an attempt in which an agent was denied tool calls begins with this word.
+DENIED = "denied: "
 # Keys in the `meta` of a SKIP record.
 INFORMATIONAL_KEYS = ("held_by", "refused", "lost", "denied")
 

@@ -59,10 +59,17 @@ class StateDir:
         self._is_own = False
 
     def make(self, path: str) -> None:
-        """Create a directory below the state directory, with its missing parents."""
+        """Create a directory below the state directory, with its missing parents.
+
+        A new directory `.swarm` makes a project: later commands find it by its name.
+        """
         make_dirs(self.path)
         self.refuse_untrusted()
         self.refuse_root()
+        if self.path.endswith("/.swarm"):
+            from swarm.project.marker import mark_new
+
+            mark_new(self.path)
         make_dirs(path)
 
     def make_below(self, name: str) -> str:
