@@ -106,8 +106,9 @@ class TestLimits:
     def test_a_usage_limit_closes_the_gate_and_uses_no_attempt(
         self, desk: Desk, model: Server, program: Program
     ) -> None:
+        subscribe(desk)
         model.scripts.append(
-            Script([usage_limit(desk, program, time.time() + 3600), write(program), Say("Done.")])
+            Script([usage_limit(program, time.time() + 3600), write(program), Say("Done.")])
         )
         add(desk)
         with worker(desk, program) as process:
@@ -122,17 +123,21 @@ class TestLimits:
         assert (desk.work / "new.txt").exists()
 
     def test_the_gate_opens_at_the_time_that_claude_named(self, desk: Desk, model: Server) -> None:
-        opens = int(time.time()) + 5
-        model.scripts.append(
-            Script([usage_limit(desk, CLAUDE, opens), write(CLAUDE), Say("Done.")])
-        )
+        refused_at: list[float] = []
+
+        def refuse() -> Refuse:
+            refused_at.append(time.time())
+            return usage_limit(CLAUDE, refused_at[-1] + 8)
+
+        subscribe(desk)
+        model.scripts.append(Script([refuse, write(CLAUDE), Say("Done.")]))
         add(desk)
         work(desk, CLAUDE)
         assert task(desk)["state"] == "done"
         assert task(desk)["attempts"] == 1
         history = answer(desk, "task", "show", "t1")["history"]
         starts = [record["timestamp"] for record in history if record["type"] == "START"]
-        assert starts[-1] >= time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(opens))
+        assert starts[-1] >= time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(refused_at[0] + 8)))
 
     @pytest.mark.parametrize(
         "refusal",
@@ -255,10 +260,11 @@ def test_five_workers_do_five_tasks_with_a_limit_a_denial_and_a_crash(
         written = Say("", (CLAUDE.write(f"{name}.txt", f"{name}\n"),))
         return Script([*first, written, Say("Done.")], prompt=f"Write {name}.txt.")
 
+    subscribe(desk)
     model.scripts += [
         script("plain"),
         script("other"),
-        script("limited", usage_limit(desk, CLAUDE, time.time() + 3600)),
+        script("limited", usage_limit(CLAUDE, time.time() + 3600)),
         script("crashed", Say("I think.", hold=True)),
         Script(denied(desk, CLAUDE) * 2, prompt="Write denied.txt."),
     ]
@@ -296,11 +302,15 @@ def denied(desk: Desk, program: Program) -> list[Say]:
     return [Say("I go outside.", (command,)), Say("I gave up.")]
 
 
-def usage_limit(desk: Desk, program: Program, opens: float) -> Refuse:
+def subscribe(desk: Desk) -> None:
+    """Use Claude Code with a subscription, which alone has usage limits."""
+    desk.environment["ANTHROPIC_API_KEY"] = ""
+    desk.environment["CLAUDE_CODE_OAUTH_TOKEN"] = "sk-ant-oat01-test"
+
+
+def usage_limit(program: Program, opens: float) -> Refuse:
     """How each maker refuses a subscriber who has used everything up."""
     if program is CLAUDE:
-        desk.environment["ANTHROPIC_API_KEY"] = ""
-        desk.environment["CLAUDE_CODE_OAUTH_TOKEN"] = "sk-ant-oat01-test"
         unified = "anthropic-ratelimit-unified"
         headers = {
             f"{unified}-status": "rejected",

@@ -16,7 +16,7 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,16 +73,19 @@ Turn = Say | Refuse
 
 @dataclass
 class Script:
-    """Turns for the conversations whose user messages contain `prompt`."""
+    """Turns for the conversations whose user messages contain `prompt`.
 
-    turns: Sequence[Turn]
+    A turn that depends on the time of the request is a function.
+    """
+
+    turns: Sequence[Turn | Callable[[], Turn]]
     prompt: str = ""
     taken: int = 0
 
     def next_turn(self) -> Turn:
         turn = self.turns[min(self.taken, len(self.turns) - 1)]
         self.taken += 1
-        return turn
+        return turn() if callable(turn) else turn
 
 
 @dataclass(frozen=True)
