@@ -53,7 +53,7 @@ from swarm import (
 )
 from swarm.task_queue import Gate, Previous, TaskSpec
 from swarm.tmux_manager import StartReport, StoppedAgent
-from swarm.worker_smart import Tally
+from swarm.worker_smart import LimitReached, Tally, Work, preset_agent
 
 
 def locks(store: Store) -> None:
@@ -175,7 +175,23 @@ def workers(store: Store, claim: Claim, tell: Callable[[str, str, str], object])
     assert_type(worker.queue, TaskQueue)
     tally = assert_type(worker.tally, Tally)
     assert_type((tally.done, tally.failed, tally.released, tally.lost), tuple[int, int, int, int])
+    assert_type(worker.agent_name, str)
     worker.stop()
+    SmartWorker("w", preset_agent("claude", permissions="edit", model="m"), budget=5.0)
+    SmartWorker("w", lambda work: 5)  # type: ignore[arg-type,return-value]
+
+
+def function(work: Work) -> str | None:
+    assert_type((work.prompt, work.worker, work.token), tuple[str, str, int])
+    assert_type(work.task, Task)
+    work.lease.check()
+    assert_type(work.lease.seconds_left, float)
+    work.add_usage(turns=1, cost_usd=0.5)
+    if work.previous is not None:
+        assert_type(work.previous.reason, str)
+        raise LimitReached("later", until=5.0)
+    SmartWorker("w", function)
+    return None
 
 
 def panes() -> None:
