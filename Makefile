@@ -31,6 +31,7 @@ demo: ## watch swarm work; needs only Python
 
 .PHONY: test
 test: packages $(ENVIRONMENT) ## run all tests (ARGS="-k lease" for some)
+	$(BIN)/python -m tests.support.programs.install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: test-fast

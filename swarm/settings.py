@@ -77,6 +77,16 @@ def worker() -> str:
     return variable("SWARM_WORKER")
 
 
+def in_pane() -> bool:
+    """Return whether `swarm up` started this process in a pane."""
+    return bool(pane())
+
+
+def pane() -> str:
+    """Return the name of the pane in which `swarm up` started this process, else ""."""
+    return variable("SWARM_PANE")
+
+
 def task() -> str:
     """Return the assigned task, "" if there is no assigned task."""
     return variable("SWARM_TASK_ID")
@@ -96,11 +106,16 @@ def token_for(task: str) -> int | None:
     return parse_token(text, "SWARM_TOKEN") if text else None
 
 
-def agent_config_dir(agent: str) -> str:
-    """Return the directory of an agent's user settings as an absolute path, "" for the
-    agent's default directory.
+def is_headless() -> bool:
+    """Return whether Claude Code, as far as it says so, runs without a terminal."""
+    return variable("CLAUDE_CODE_ENTRYPOINT").startswith("sdk")
+
+
+def agent_config_dir(name: str) -> str:
+    """Return the directory in the variable by which an agent's user settings are moved,
+    as an absolute path. Return "" if the agent has no variable, or if it is not set.
     """
-    chosen = variable("CLAUDE_CONFIG_DIR") if agent == "claude" else variable("CODEX_HOME")
+    chosen = variable(name) if name else ""
     return absolute_path(chosen) if chosen else ""
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from swarm.admin.agent_checks import check_agents
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.admin.cleaner_check import check_cleaners
 from swarm.admin.content_checks import CHECKS, Case
@@ -56,7 +57,11 @@ def examine() -> list[Check]:
         found += _guarded("cleaning", lambda: check_cleaners(root))
         if not any((check.name, check.state) == ("state directory", FAULT) for check in found):
             found += _guarded("store", lambda: _check_store(root, chosen=chosen))
-    return [*found, *_guarded("optional parts", check_optional_parts)]
+    return [
+        *found,
+        *_guarded("agents", check_agents),
+        *_guarded("optional parts", check_optional_parts),
+    ]
 
 
 def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:

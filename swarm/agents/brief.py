@@ -28,6 +28,10 @@ MUST_STOP = (
     "If an answer says must_stop, a command exits with 4, or done, fail or heartbeat exits with "
     "1, you do not have the task: stop working on it. Exit 1 of other commands only means no."
 )
+_MANAGED = (
+    "  The process that started you holds this task, renews its lease, and decides after your",
+    "  exit whether it is done. Do the work, then end. Do not claim it or mark it as done.",
+)
 _MAX_PROMPT = 4000  # characters of the agent's prompts together; `swarm task show` has the rest
 
 
@@ -125,10 +129,7 @@ class Brief:
             lines.append(f"Your {kind}: {foreign_name(task.task_id)} ({token}{lease}).{prompt}")
             lines += [f"  {shown(line)}" for line in task.prompt.splitlines()]
             if task.managed:
-                lines.append(
-                    "  The process that started you holds this task and ends it when you exit."
-                )
-                lines.append("  Do not claim it, and do not mark it as done or failed.")
+                lines += _MANAGED
         more = len(self.tasks) - _MAX_ROWS
         return [*lines, f"And {more} more of yours."] if more > 0 else lines
 
@@ -143,9 +144,19 @@ class Brief:
             task = quoted(own.task_id)
             token = "" if own.token is None else f" --token {own.token}"
             mine = f"{task} --worker {who}{token}"
-            commands["ask a person"] = f"swarm log append HELP {who} {task} 'what you need to know'"
             if own.managed:
+                if own.queued:
+                    commands["if you cannot do it, before you end"] = (
+                        f"swarm task fail {mine} 'why'"
+                    )
+                    commands["if only a person can answer a question, before you end"] = (
+                        f"swarm task fail {mine} --final 'your question'"
+                    )
+                commands["tell a person something, and go on"] = (
+                    f"swarm log append HELP {who} {task} 'what they should know'"
+                )
                 continue
+            commands["ask a person"] = f"swarm log append HELP {who} {task} 'what you need to know'"
             commands["keep it (every few minutes)"] = f"swarm lock heartbeat {task} {who}{token}"
             if own.queued:
                 commands["when it is done"] = f"swarm task done {mine} 'what you did'"

@@ -1,9 +1,10 @@
 """Parse the event that a coding agent passes to its hooks: one JSON object on standard
 input.
 
-Claude Code and Codex use the same names for events and fields. A field of an unexpected
-type is ignored, because a newer agent may send other fields, which must not stop its
-work.
+Claude Code and Codex use the same names for events and fields. Copilot uses them too, if
+its settings spell the events so. Gemini CLI has other names for some events. A field of
+an unexpected type is ignored, because a newer agent may send other fields, which must
+not stop its work.
 """
 
 from __future__ import annotations
@@ -21,15 +22,40 @@ _PATCH_TOOL = "apply_patch"
 _PATCH_HEADERS = ("*** Add File:", "*** Update File:", "*** Delete File:", "*** Move to:")
 
 
+# The names that Gemini CLI and Copilot have for events of Claude Code.
+_OTHER_NAMES = {
+    "BeforeAgent": "UserPromptSubmit",
+    "BeforeTool": "PreToolUse",
+    "AfterTool": "PostToolUse",
+    "AfterAgent": "Stop",
+    "notification": "Notification",
+}
+_GEMINI_NAMES = ("BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent")
+_MAX_DETAIL = 300  # characters of a command, a question or a message
+
+
 class HookEvent:
     """An event of an agent.
 
+    `name` is the name that Claude Code has for the event, `given_name` that of the agent.
+    `form` is the agent whose form the answer must have: "claude", "gemini" or "copilot".
     `directory` is the working directory of the agent, "" if unknown. `files` are the
     files that a tool is about to change. `is_repeated_stop` says that a hook has
-    already kept the agent from stopping.
+    already kept the agent from stopping. `tool` is the tool of the event, `kind` the kind
+    of a notification or of an error. `detail` is a text of the agent about the event.
     """
 
-    __slots__ = ("directory", "files", "is_repeated_stop", "name")
+    __slots__ = (
+        "detail",
+        "directory",
+        "files",
+        "form",
+        "given_name",
+        "is_repeated_stop",
+        "kind",
+        "name",
+        "tool",
+    )
 
     def __init__(
         self,
@@ -37,15 +63,29 @@ class HookEvent:
         directory: str = "",
         files: tuple[str, ...] = (),
         is_repeated_stop: bool = False,
+        *,
+        form: str = "claude",
+        given_name: str = "",
+        tool: str = "",
+        kind: str = "",
+        detail: str = "",
     ) -> None:
         self.name = name
+        self.given_name = given_name or name
+        self.form = form
         self.directory = directory
         self.files = files
         self.is_repeated_stop = is_repeated_stop
+        self.tool = tool
+        self.kind = kind
+        self.detail = detail
 
 
-def parse(text: str) -> HookEvent:
-    """Return the event in `text`. Raise BadInput if `text` has no event."""
+def parse(text: str, agent: str = "") -> HookEvent:
+    """Return the event in `text`. Raise BadInput if `text` has no event.
+
+    `agent` is the agent that sent the event, "" if its form tells the agent.
+    """
     if not text.strip():
         raise BadInput(
             "there is no event on standard input. Agents pass an event to their hooks: see "
@@ -59,12 +99,40 @@ def parse(text: str) -> HookEvent:
     if not isinstance(name, str) or not name:
         raise BadInput('the event on standard input has no "hook_event_name".')
     directory = fields.get("cwd")
+    tool = fields.get("tool_name")
     return HookEvent(
-        name=name,
+        name=_OTHER_NAMES.get(name, name),
+        given_name=name,
+        form=agent or ("gemini" if name in _GEMINI_NAMES else "claude"),
         directory=directory if isinstance(directory, str) and "\0" not in directory else "",
-        files=tuple(_files(fields.get("tool_name"), fields.get("tool_input"))),
+        files=tuple(_files(tool, fields.get("tool_input"))),
         is_repeated_stop=fields.get("stop_hook_active") is True,
+        tool=tool if isinstance(tool, str) else "",
+        kind=_first_text(fields, ("notification_type", "error")),
+        detail=_detail(fields)[:_MAX_DETAIL],
     )
+
+
+def _detail(fields: dict[str, Any]) -> str:
+    """Return what a tool is about to do, a question, or the text of a message."""
+    arguments = fields.get("tool_input")
+    if isinstance(arguments, dict):
+        questions = arguments.get("questions")
+        first = questions[0] if isinstance(questions, list) and questions else None
+        if isinstance(first, dict):
+            return _first_text(first, ("question",))
+        return _first_text(arguments, ("command", "description", *_PATH_KEYS, "url"))
+    return _first_text(fields, ("message", "error_details", "last_assistant_message"))
+
+
+def _first_text(fields: dict[str, Any], keys: tuple[str, ...]) -> str:
+    """Return the first string under one of the keys, on one line, "" if there is none."""
+    for key in keys:
+        if isinstance(value := fields.get(key), str) and value.strip():
+            return " ".join(value.split())
+        if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+            return " ".join(value)
+    return ""
 
 
 def _files(tool: object, arguments: Any) -> list[str]:

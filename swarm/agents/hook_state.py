@@ -22,7 +22,9 @@ class HookState:
     `at` is the time of the last heartbeat of the agent's locks, by the wall clock.
     `shortest` is the shortest TTL of the agent's locks, 0 if it has no lock. `tokens`
     has the tasks that the agent had at the last heartbeat, with their tokens.
-    `reminded` has the claims of which the agent was reminded, by task.
+    `reminded` has the claims of which the agent was reminded, by task. `waits` has the
+    tasks, with their tokens, for which a hook wrote that the agent waits. `news` has the
+    sentences that the agent must read at its next prompt.
     """
 
     def __init__(self, worker: str) -> None:
@@ -32,6 +34,8 @@ class HookState:
         self.shortest = 0.0
         self.tokens: dict[str, int] = {}
         self.reminded: dict[str, int] = {}
+        self.waits: dict[str, int] = {}
+        self.news: list[str] = []
         self._load()
 
     def is_due(self, now: float) -> bool:
@@ -47,6 +51,8 @@ class HookState:
             "shortest": self.shortest,
             "tokens": self.tokens,
             "reminded": self.reminded,
+            "waits": self.waits,
+            "news": self.news,
         }
         self._files.put(self._name, json_codec.dumps(fields).encode())
 
@@ -58,13 +64,14 @@ class HookState:
         try:
             fields = json_codec.loads(data or b"{}")
             at, shortest = float(fields.get("at", 0)), float(fields.get("shortest", 0))
-            tokens, reminded = (
-                _tokens(fields.get("tokens", {})),
-                _tokens(fields.get("reminded", {})),
+            tokens, reminded, waits = (
+                _tokens(fields.get(key, {})) for key in ("tokens", "reminded", "waits")
             )
+            news = [text for text in fields.get("news", []) if isinstance(text, str)]
         except (ValueError, TypeError, AttributeError):
             return
         self.at, self.shortest, self.tokens, self.reminded = at, shortest, tokens, reminded
+        self.waits, self.news = waits, news
 
 
 def _tokens(fields: Mapping[str, object]) -> dict[str, int]:

@@ -1,10 +1,16 @@
 """React to the events of a coding agent.
 
-    SessionStart   tell the agent its name, its task, who else works, what waits
-    PreToolUse     refuse an edit of a file that another worker has reserved
-    PostToolUse    keep the agent's leases alive; report a task that it has lost
-    Stop           remind the agent of an open task, once for each claim
-    SessionEnd     release everything the agent holds
+    SessionStart         tell the agent its name, its task, who else works, what waits
+    UserPromptSubmit     keep the agent's leases alive; tell it what happened meanwhile
+    PreToolUse           refuse an edit of a file that another worker has reserved
+    PermissionRequest    log that the agent waits for a person
+    PostToolUse          keep the agent's leases alive; report a task that it has lost
+    PostToolUseFailure   the same
+    Notification         log that the agent waits for a person
+    SubagentStart        tell a subagent whose task it works on
+    Stop                 remind the agent of an open task, once for each claim
+    StopFailure          fail or release the agent's task, with the reason
+    SessionEnd           release everything the agent holds
 
 Locks and reservations belong to a worker name, so every agent needs a name of its own.
 If another process (a worker, an MCP server) renews a lock, the hooks leave the lock to
@@ -62,15 +68,56 @@ class AgentHooks:
         """
         react = {
             "SessionStart": self._session_start,
+            "UserPromptSubmit": self._prompt,
             "PreToolUse": self._before_tool,
+            "PermissionRequest": self._waits,
             "PostToolUse": self._after_tool,
+            "PostToolUseFailure": self._after_tool,
+            "Notification": self._waits,
+            "SubagentStart": self._subagent_start,
             "Stop": self._stop,
+            "StopFailure": self._stop_failure,
             "SessionEnd": self._session_end,
         }.get(event.name)
         return react(event) if react else None
 
     def _session_start(self, event: HookEvent) -> Answer:
         return _context(event, self._brief().text(with_texts=False))
+
+    def _prompt(self, event: HookEvent) -> Answer | None:
+        news = list(self._state.news)
+        if news:
+            self._state.news = []
+            self._state.save()
+        lost = self._renew_if_due()
+        text = " ".join([*news, *([lost] if lost else [])])
+        return _context(event, text) if text else None
+
+    def _subagent_start(self, event: HookEvent) -> Answer | None:
+        tasks = [foreign_name(task) for task, _ in self._held_locks()]
+        if not tasks:
+            return None
+        return _context(
+            event,
+            f"You help worker {foreign_name(self._worker)} with {', '.join(tasks)}. The agent that "
+            "started you holds and ends the task: do not claim, end or release any task. Do not "
+            "edit a file that another worker has reserved.",
+        )
+
+    def _waits(self, event: HookEvent) -> None:
+        from swarm.agents import hook_waits
+
+        text = hook_waits.reason(event)
+        if text:
+            hook_waits.begin(self._store, self._worker, self._state, self._held_locks(), text)
+            self._renew()
+
+    def _stop_failure(self, event: HookEvent) -> None:
+        from swarm.agents import hook_waits
+
+        hook_waits.end(self._store, self._worker, self._state)
+        held = [(task, lock) for task, lock in self._held_locks() if task != self._assigned_task]
+        hook_waits.end_claims(self._queue(), self._worker, self._state, held, event)
 
     def _before_tool(self, event: HookEvent) -> Answer | None:
         if len(event.files) > MAX_FILES:
@@ -85,9 +132,21 @@ class AgentHooks:
         return self._refusal(event, path, held)
 
     def _after_tool(self, event: HookEvent) -> Answer | None:
+        lost = self._renew_if_due()
+        return _context(event, lost) if lost else None
+
+    def _renew_if_due(self) -> str:
+        """End a logged wait, renew the agent's leases, and return a text about the tasks
+        that the agent has lost, "" if there is none.
+        """
+        if self._state.waits:
+            from swarm.agents import hook_waits
+
+            hook_waits.end(self._store, self._worker, self._state)
+        return self._renew() if self._state.is_due(time.time()) else ""
+
+    def _renew(self) -> str:
         state = self._state
-        if not state.is_due(time.time()):
-            return None
         state.at = time.time()
         try:
             # first: if the store does not answer, the next tool call must not wait for
@@ -115,18 +174,18 @@ class AgentHooks:
             if not lost:
                 raise
         if not lost:
-            return None
+            return ""
         names = ", ".join(map(foreign_name, lost))
-        return _context(
-            event,
-            (
-                f"must_stop: you do not have {names} any more. Stop working on it and change "
-                f"nothing "
-                f"more for it."
-            ),
+        return (
+            f"must_stop: you do not have {names} any more. Stop working on it and change "
+            f"nothing more for it."
         )
 
     def _stop(self, event: HookEvent) -> Answer | None:
+        if self._state.waits:
+            from swarm.agents import hook_waits
+
+            hook_waits.end(self._store, self._worker, self._state)
         if event.is_repeated_stop:
             return None
         brief = self._brief()
@@ -180,6 +239,16 @@ class AgentHooks:
                 and not lock.is_bound
             ):
                 yield task, lock
+
+    def _held_locks(self) -> Iterator[tuple[str, Lock]]:
+        """Yield all locks of the agent, also those that another process renews."""
+        for task in self._locks.tasks():
+            try:
+                status = self._locks.status(task)
+            except StoreError:
+                continue  # an unreadable lock must not hide the others
+            if status.is_held and status.lock and status.lock.worker == self._worker:
+                yield task, status.lock
 
     def _is_lost(self, task: str, token: int) -> bool:
         """Return whether another worker has the task or ended it.
@@ -242,9 +311,15 @@ class AgentHooks:
 
 
 def _denied(event: HookEvent, text: str) -> Answer:
+    if event.form == "gemini":
+        return {"decision": "deny", "reason": text}
     decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
-    return {"hookSpecificOutput": {"hookEventName": event.name, **decision}}
+    if event.form == "copilot":
+        return decision
+    return {"hookSpecificOutput": {"hookEventName": event.given_name, **decision}}
 
 
 def _context(event: HookEvent, text: str) -> Answer:
-    return {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
+    if event.form == "copilot":
+        return {"additionalContext": text}
+    return {"hookSpecificOutput": {"hookEventName": event.given_name, "additionalContext": text}}

@@ -1,4 +1,4 @@
-"""`swarm hook`: entry point for Claude Code and Codex hooks.
+"""`swarm hook`: entry point for the hooks of coding agents.
 
 A hook must never stop an agent. Errors are printed on standard error, and the agent
 goes on. No hook takes longer than the agent allows. No error exits with 2, because
@@ -15,7 +15,7 @@ from swarm.agents.hook_event import HookEvent
 from swarm.agents.hook_state import HookState
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
-from swarm.errors import StoreError
+from swarm.errors import BadInput, StoreError
 from swarm.formats import json_codec
 from swarm.system import process
 from swarm.terminal import output
@@ -31,15 +31,25 @@ _MAX_EVENT = 256 << 20  # bytes; a tool's whole answer may be in it
 # seconds
 _TIMEOUTS = {
     "SessionStart": 8.0,
+    "UserPromptSubmit": 3.0,
     "PreToolUse": 5.0,
+    "PermissionRequest": 3.0,
     "PostToolUse": 3.0,
+    "PostToolUseFailure": 3.0,
+    "Notification": 3.0,
+    "SubagentStart": 3.0,
     "Stop": 5.0,
+    "StopFailure": 5.0,
     "SessionEnd": 1.0,
 }
+_AFTER_TOOL = ("PostToolUse", "PostToolUseFailure")
 
 
 def hook(call: Call) -> int:
-    event = hook_event.parse(output.read_stdin(_MAX_EVENT))
+    agent = call.options.get("--agent", "")
+    if agent not in ("", "copilot"):
+        raise BadInput(f"--agent is {agent[:40]!r}, but only copilot needs this option.")
+    event = hook_event.parse(output.read_stdin(_MAX_EVENT), agent)
     if event.name not in _TIMEOUTS or (event.name == "PreToolUse" and not event.files):
         return 0
     answer = _in_time(event, lambda: _answer(event, call.options.get("--worker")))
@@ -50,11 +60,17 @@ def hook(call: Call) -> int:
 
 def _answer(event: HookEvent, given: str | None) -> Answer | None:
     worker = whoami(given)
+    if settings.in_pane() and not settings.task():
+        from swarm.agents.pane_hooks import note
+
+        note(event, worker)
     if event.name == "SessionStart":
         _name_the_worker(worker)
     state = HookState(worker)
-    if event.name == "PostToolUse" and not state.is_due(time.time()):
+    if event.name in _AFTER_TOOL and not state.waits and not state.is_due(time.time()):
         return None
+    if event.name == "PermissionRequest" and settings.is_headless():
+        return None  # no user sees the request, and the agent goes on without the tool
     from swarm.agents.hooks import AgentHooks
     from swarm.stores.default import default_store
 
@@ -99,7 +115,7 @@ def _name_the_worker(worker: str) -> None:
 
 COMMAND = Command(
     hook,
-    "Answer an event of Claude Code or Codex, a JSON object on standard input.",
+    "Answer an event of a coding agent, a JSON object on standard input.",
     'echo \'{"hook_event_name": "SessionStart"}\' | swarm hook',
     options=(
         Option(
@@ -107,15 +123,22 @@ COMMAND = Command(
             "W",
             "the worker; default: SWARM_WORKER, else the agent that runs this command",
         ),
+        Option("--agent", "A", "the agent that sends the event; only copilot needs it"),
     ),
     details=(
         "Users need not call this command: swarm setup writes it into the settings of the agent.",
         {
             "SessionStart": "tell the agent its name and task, the other workers, and tasks "
             "that wait for a user",
+            "UserPromptSubmit": "renew claims, and report what happened while the agent waited",
             "PreToolUse": "refuse to edit a file that another worker has reserved (swarm reserve)",
+            "PermissionRequest": "log that the task waits for a person",
             "PostToolUse": "renew claims, at most every ten seconds, and report a lost task",
+            "PostToolUseFailure": "the same",
+            "Notification": "log that the task waits for a person, if the agent does",
+            "SubagentStart": "tell the subagent that the agent ends the task",
             "Stop": "remind the agent once of a task that is still open",
+            "StopFailure": "fail the task, or release it if a limit is the reason",
             "SessionEnd": "release the claims of the agent",
         },
         (

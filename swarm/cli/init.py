@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, StoreError
 from swarm.project import creation, location
@@ -15,11 +16,16 @@ _ANSWER_TIMEOUT = 600.0  # seconds
 
 
 def init(call: Call) -> int:
+    if "--store" in call.options or "--state-dir" in call.options:
+        raise BadInput(
+            "swarm init makes the state directory .swarm of a project. Leave out --store and "
+            "--state-dir."
+        )
     chosen = call.get(0)
     start = _start(chosen)
-    root = creation.root_for(start, chosen=bool(chosen))
-    dry = "--dry-run" in call.options
-    plan = creation.plan(root, adopt="--adopt" in call.options)
+    adopt, dry = "--adopt" in call.options, "--dry-run" in call.options
+    root = creation.root_for(start, chosen=bool(chosen), adopt=adopt)
+    plan = creation.plan(root, adopt=adopt)
     if not dry:
         refuse_root(root, "the directory")
         if plan.makes_state_dir:
@@ -39,6 +45,8 @@ def init(call: Call) -> int:
     }
     if not call.answer(fields):
         output.out(_summary(plan, wants_config=wants_config, dry=dry, outer=outer))
+    if note := _overridden(plan):
+        output.err(f"Note: {note}\n")
     return 0
 
 
@@ -62,6 +70,19 @@ def _is_confirmed(call: Call, plan: creation.Plan) -> bool:
     return prompt.ask(
         f"Write {shown(plan.config)}, with all settings as comments? [y/N]", _ANSWER_TIMEOUT
     )
+
+
+def _overridden(plan: creation.Plan) -> str:
+    """Return a note if variables of the user choose another swarm than the project's."""
+    if settings.store():
+        return "SWARM_STORE is set, so commands keep locks, log and queue in that store."
+    named = settings.named_state_dir()
+    if named and named != plan.state_dir:
+        return (
+            f"SWARM_STATE_DIR or AI_SWARM_DIR is set, so commands use {shown(named)} and not this "
+            "project. Unset it."
+        )
+    return ""
 
 
 def _outer(root: str) -> str | None:

@@ -49,7 +49,7 @@ _COMMANDS = {
         "down": "end master and workers, and close their panes",
     },
     "Claude Code, Codex and others": {
-        "setup": "tell Claude Code or Codex about swarm",
+        "setup": "tell a coding agent about swarm",
         "prime": "print an agent's task, the other workers, and the commands to use",
         "mcp": "offer swarm's tools to an agent over MCP",
         "hook": "answer an event of Claude Code or Codex; not for users",
@@ -80,6 +80,7 @@ _CHOICES = {"--store": "redis://host/0", "--state-dir": "./state"}
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version", "version")
 _EXAMPLES = (
+    "swarm init",
     "swarm task add login --prompt 'Fix the login bug'",
     "swarm worker --id 1 --exec 'claude -p'",
     "swarm run nightly-build -- make all",

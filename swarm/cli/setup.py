@@ -1,4 +1,4 @@
-"""`swarm setup`: tell Claude Code or Codex about swarm, and remove this setup again."""
+"""`swarm setup`: tell a coding agent about swarm, and remove this setup again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 from difflib import unified_diff
 
 from swarm import __version__, settings
-from swarm.agents.setup import file_changes
+from swarm.agents.setup import agents, codex_toml, file_changes, plugin
+from swarm.agents.setup.agents import AGENTS, CODEX, Agent, AgentFiles, agent_files
 from swarm.agents.setup.file_changes import Change
-from swarm.agents.setup.plan import AGENTS, AgentFiles, agent_files, changes, removals
+from swarm.agents.setup.mcp_check import check_server
+from swarm.agents.setup.plan import Parts, changes, removals, shared_files
+from swarm.agents.setup.sandbox import sandbox_needs
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.path_pattern import project_root
@@ -19,31 +22,28 @@ from swarm.terminal.text import shown
 
 _ANSWER_TIMEOUT = 600.0  # seconds
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
-_NEXT = {
-    "claude": (
-        "Claude Code reads this at its next start. It asks once whether it may use the "
-        "MCP\nserver of a project.\n"
-    ),
-    "codex": "Codex reads this at its next start. A project must be trusted first. Codex runs a\n"
-    "hook only after you have looked at it: type /hooks there.\n",
-}
 
 
 def setup(call: Call) -> int:
     agent = call.get(0)
     if agent not in AGENTS:
         raise BadInput(f"swarm cannot set up {agent[:40]!r}. swarm can set up: {' '.join(AGENTS)}.")
+    row = agents.find(agent)
     removing = "--remove" in call.options
-    if removing and "--skill" in call.options:
-        raise BadInput("--remove removes everything, also the skill. Leave out --skill.")
-    where = _agent_files(agent, call)
+    for option in ("--skill", "--no-mcp"):
+        if removing and option in call.options:
+            raise BadInput(f"--remove removes everything. Leave out {option}.")
+    project = _project(call)
+    config = settings.agent_config_dir(row.variable)
+    where = agent_files(agent, project=project, config="" if project else config)
+    warnings: list[str] = []
     if removing:
-        made = removals(agent, where)
+        shared = shared_files(agent, where, project=project, config=settings.agent_config_dir)
+        made = removals(agent, where, shared=shared)
     else:
-        command = own_command(__version__, shared="--user" not in call.options)
-        made = changes(agent, where, command.words, skill="--skill" in call.options)
-        if command.warning and made:
-            output.err(f"{output.paint('Warning:', 'yellow', stream=2)} {command.warning}\n")
+        made, warnings = _changes(row, where, call, project, config)
+    for warning in warnings:
+        output.err(f"{output.paint('Warning:', 'yellow', stream=2)} {warning}\n")
     if not call.json:
         for change in made:
             output.out(_painted(_diff(change)))
@@ -63,28 +63,72 @@ def setup(call: Call) -> int:
         "files": files,
     }
     if not call.answer(fields):
-        output.out(_summary(agent, made, removing=removing, done=wanted))
+        output.out(_summary(row, made, removing=removing, done=wanted))
     return 0
 
 
-def _agent_files(agent: str, call: Call) -> AgentFiles:
+def _changes(
+    agent: Agent, where: AgentFiles, call: Call, project: str, config: str
+) -> tuple[list[Change], list[str]]:
+    """Return the changes that set up an agent, and warnings for the user."""
+    if "--skill" in call.options and not where.skill:
+        raise BadInput(f"swarm installs no skill for {agent.title}. Leave out --skill.")
+    home = os.path.join(os.path.expanduser("~"), agent.config)
+    has_plugin = plugin.is_installed(agent, project, config or home)
+    needs = sandbox_needs(project) if agent is CODEX else {}
+    parts = Parts(
+        skill="--skill" in call.options,
+        mcp="--no-mcp" not in call.options,
+        plugin=has_plugin,
+        sandbox=needs,
+    )
+    command = own_command(__version__, shared=bool(project))
+    made = changes(agent.name, where, command.words, parts)
+    warnings = [command.warning] if command.warning and made else []
+    if has_plugin:
+        warnings.append(
+            f"{agent.title} has the plugin of swarm, with hooks, MCP server and skill. So this "
+            "adds only instructions and permissions."
+        )
+    if needs:
+        warnings += _sandbox_warnings(where.grants, needs)
+    if made and parts.mcp:
+        check_server(command.words)
+    return made, warnings
+
+
+def _sandbox_warnings(path: str, needs: codex_toml.Sandbox) -> list[str]:
+    text = file_changes.read(path)
+    missing = codex_toml.missing_from_sandbox(text.decode() if text else None, needs, path)
+    if not missing:
+        return []
+    return [
+        (
+            f"{_shown(path)} has sandbox settings of your own, which stay as they are. For "
+            f"commands of swarm, allow in them: {codex_toml.as_line(missing)}"
+        )
+    ]
+
+
+def _project(call: Call) -> str:
+    """Return the directory of the project, "" for the files of the user."""
     if "--user" in call.options:
         if "--project" in call.options:
             raise BadInput("--user and --project exclude each other. Give only one option.")
-        return agent_files(agent, config=settings.agent_config_dir(agent))
+        return ""
     chosen = call.options.get("--project")
     if chosen is not None and not os.path.isdir(chosen):
         raise BadInput(f"--project is {chosen[:200]!r}, but there is no such directory.")
-    project = os.path.abspath(chosen) if chosen is not None else _project()
+    project = os.path.abspath(chosen) if chosen is not None else _checkout()
     if os.path.realpath(project) == os.path.realpath(os.path.expanduser("~")):
         raise BadInput(
             f"{project} is your home directory, not a project. Give --user, or --project with "
             f"another directory."
         )
-    return agent_files(agent, project=project)
+    return project
 
 
-def _project() -> str:
+def _checkout() -> str:
     """Return the checkout around the working directory.
 
     Outside a checkout, return the working directory.
@@ -165,24 +209,24 @@ def _painted(diff: str) -> str:
     return "".join(f"{output.paint(line, colour) if colour else line}\n" for line, colour in lines)
 
 
-def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> str:
+def _summary(agent: Agent, made: list[Change], *, removing: bool, done: bool) -> str:
     if not made:
         return (
-            f"Nothing to remove: {agent} is not set up.\n"
+            f"Nothing to remove: {agent.name} is not set up.\n"
             if removing
-            else f"Nothing to do: {agent} is set up.\n"
+            else f"Nothing to do: {agent.name} is set up.\n"
         )
     if not done:
         return "Dry run: nothing was changed.\n"
     lines = "".join(f"{_kind(change):<8} {_shown(change.path)}\n" for change in made)
-    return lines if removing else lines + _NEXT[agent]
+    return lines if removing else lines + agent.next_step
 
 
 COMMAND = Command(
     setup,
-    "Tell Claude Code or Codex about swarm: hooks, MCP server, a few instructions.",
+    "Tell a coding agent about swarm: hooks, MCP server, permissions, a few instructions.",
     "swarm setup claude --dry-run",
-    positional=("claude|codex",),
+    positional=("|".join(AGENTS),),
     options=(
         Option(
             "--project",
@@ -194,6 +238,7 @@ COMMAND = Command(
             "--skill",
             text="also install the skill, SKILL.md, for an agent that uses swarm through its shell",
         ),
+        Option("--no-mcp", text="leave out the MCP server, and remove the one of an earlier setup"),
         Option("--remove", text="undo all changes: each file is as it was before"),
         Option("--dry-run", text="only show what would change"),
         Option("--yes", text="do not ask for confirmation"),
@@ -201,7 +246,13 @@ COMMAND = Command(
     details=(
         (
             "swarm shows every change and asks before it changes a file. It does not change "
-            "entries that it did not write."
+            "entries that it did not write. It starts the MCP server once, and changes nothing "
+            "if the server does not start."
+        ),
+        (
+            "The permissions let the agent run swarm and call its tools without asking you, and "
+            "write to the state directory. docs/how-to/set-up-agents.md lists the files of each "
+            "agent."
         ),
     ),
 )

@@ -7,16 +7,19 @@ import shutil
 import signal
 import time
 
+from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
-from swarm.errors import BadInput
+from swarm.errors import BadInput, SwarmError
 from swarm.presets.registry import NAMES
 from swarm.project.config import load
+from swarm.stores.default import default_store
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
 from swarm.workers import command
 from swarm.workers.launch import CommandAgent, preset_agent
+from swarm.workers.presence import report_end
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker
 
 TYPE_CHECKING = False
@@ -44,7 +47,11 @@ _MARKS = {
 def run(call: Call) -> int:
     name = _name(call)
     config = load()
-    agent = _agent(call, config)
+    try:
+        agent = _agent(call, config)
+    except BadInput as error:
+        _report(name, error)
+        raise
     printer = _Printer(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
     worker = SmartWorker(
         name,
@@ -162,6 +169,16 @@ def _command_agent(agent: str) -> Agent:
             f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable."
         )
     return CommandAgent(agent)
+
+
+def _report(name: str, error: BadInput) -> None:
+    """Report on the board that this worker cannot start, if no user reads its output."""
+    if os.isatty(2) and not settings.in_pane():
+        return
+    try:
+        report_end(default_store(), name, "", str(error))
+    except SwarmError:
+        pass  # the error itself is printed
 
 
 def _cost(call: Call, option: str, default: float | None) -> float | None:

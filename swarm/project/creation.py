@@ -29,15 +29,16 @@ class Plan:
     makes_config: bool
 
 
-def root_for(start: str, *, chosen: bool) -> str:
+def root_for(start: str, *, chosen: bool, adopt: bool = False) -> str:
     """Return the root of the project for a directory.
 
     It is the root of the git checkout around the directory. Without a checkout, it is
     the directory, or the root of its project if the user has not `chosen` the
-    directory. Raise BadInput for a directory that should not be a project.
+    directory. Raise BadInput for a directory that should not be a project. With
+    `adopt`, the user's home directory may be one.
     """
     root = location.checkout(start) or (start if chosen else _project_around(start))
-    if why := _why_not(root):
+    if why := _why_not(root, adopt):
         raise BadInput(
             f"{root} cannot be a project: {why}. "
             "Change to the directory of a project, or name it: swarm init DIR"
@@ -141,9 +142,9 @@ def _is_there(root: str, state_dir: str, adopt: bool) -> bool:
     return False
 
 
-def _why_not(root: str) -> str:
+def _why_not(root: str, adopt: bool) -> str:
     """Return why a directory cannot be a project, "" if it can."""
-    if root == "/" or root == os.path.realpath(os.path.expanduser("~")):
+    if root == "/" or (not adopt and root == os.path.realpath(os.path.expanduser("~"))):
         return "directories of other projects are below it"
     if location.is_shared(root):
         return "all users make files in it"

@@ -48,6 +48,15 @@ def adopt(state_dir: str) -> bool:
     return False  # of another program
 
 
+def mark_new(state_dir: str) -> None:
+    """Mark a directory that swarm has just made, before anything else is in it."""
+    try:
+        if not is_marked(state_dir) and not foreign_entries(state_dir):
+            mark(state_dir)
+    except FileNotFoundError:
+        pass  # removed meanwhile; the caller makes it again
+
+
 def mark(state_dir: str) -> None:
     """Write the marker, in one step. Raise OSError if it cannot be written."""
     draft = f"{state_dir}/{MARKER}.{os.urandom(4).hex()}"

@@ -29,8 +29,8 @@ class OwnCommand(NamedTuple):
 def own_command(version: str, *, shared: bool) -> OwnCommand:
     """Return the command line that starts this installation of swarm.
 
-    `shared` says that other machines read the command too. On them, only the plain
-    command `swarm` works.
+    `shared` says that other machines read the command too. On other machines, only the
+    plain command `swarm` works.
     """
     found = shutil.which("swarm")
     if found is None or not _is_this(found, version):
@@ -89,11 +89,13 @@ def is_own(words: Sequence[object], subcommand: str) -> bool:
 def is_own_server(server: Any) -> bool:
     """Return whether a settings entry for an MCP server starts swarm.
 
-    The entries of all agents have the keys `command` and `args`.
+    Most agents have the keys `command` and `args`; opencode has one list, `command`.
     """
-    if not isinstance(server, dict) or not isinstance(server.get("args"), list):
+    if not isinstance(server, dict):
         return False
-    return is_own([server.get("command"), *server["args"]], "mcp")
+    program, args = server.get("command"), server.get("args", [])
+    words = program if isinstance(program, list) else [program]
+    return isinstance(args, list) and is_own([*words, *args], "mcp")
 
 
 def _is_this(program: str, version: str) -> bool:

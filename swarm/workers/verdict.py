@@ -21,6 +21,7 @@ from swarm.presets.contract import EXIT_75, TEMPORARY_FAILURE, Limit, Report
 from swarm.presets.limits import limit as make_limit
 from swarm.presets.limits import limit_in_last_line
 from swarm.presets.readable import last_words
+from swarm.status.events import DENIED
 from swarm.terminal.text import shorten
 
 DONE, FAILED, STOPPED, LOST, LIMITED = "done", "failed", "stopped", "lost", "limited"
@@ -110,10 +111,10 @@ def _denied(report: Report) -> str:
     first = report.denials[0]
     more = len(report.denials) - 1
     others = f" and {more} more" if more else ""
-    return shorten(f"denied: {first.text}{others}. To allow it, {first.cure}.", _MAX_REASON)
+    return shorten(f"{DENIED}{first.text}{others}. To allow it, {first.cure}.", _MAX_REASON)
 
 
 def _feedback(ended: Ended, report: Report) -> str:
-    denied = [f"denied: {denial.text}" for denial in report.denials]
+    denied = [f"{DENIED}{denial.text}" for denial in report.denials]
     text = "\n".join((*ended.last_lines, *denied))
     return text[-_MAX_FEEDBACK:]

@@ -26,6 +26,7 @@ from swarm.workers import output
 from swarm.workers.attempt import Attempt
 from swarm.workers.function import Function, FunctionAttempt, name_of
 from swarm.workers.launch import Agent, CommandAgent
+from swarm.workers.presence import Announcement, announce
 from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED
 
 __all__ = ["SmartWorker", "Tally"]
@@ -123,8 +124,18 @@ class SmartWorker:
         fails later, the worker waits until the store can be used again.
         """
         output.prepare(self._results_dir())
-        with cleaners.keep_away():
+        with cleaners.keep_away(), self._announce() as announced:
+            if announced.namesake:
+                self._on_event("trouble", "", announced.namesake)
             return self._work(until_empty)
+
+    def _announce(self) -> Announcement:
+        return announce(
+            self._default_store.store(),
+            self.worker_id,
+            agent=self.agent_name,
+            accepts_commands=not self._takes_prompts or self._allow_commands,
+        )
 
     def _work(self, until_empty: bool) -> Tally:
         reached = warned = False

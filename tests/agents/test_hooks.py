@@ -19,6 +19,8 @@ import pytest
 from swarm.agents.hook_event import HookEvent, parse
 from swarm.agents.hook_state import HookState
 from swarm.agents.hooks import MAX_FILES, AgentHooks
+from swarm.board.viewer import Viewer
+from swarm.cli.hook import _TIMEOUTS as TIMEOUTS
 from swarm.errors import StoreError
 from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
@@ -574,6 +576,217 @@ class TestSessionEnd:
         assert swarm.queue.get("login").state == "running"
 
 
+class TestWaiting:
+    def states(self, swarm: Swarm, task: str = "login") -> list[str]:
+        return [record["state"] for _, record in StatusLog(swarm.store).query(task)]
+
+    def waiting(self, swarm: Swarm) -> list[str]:
+        return [
+            problem.text
+            for problem in Viewer(swarm.store).look().problems
+            if problem.kind == "waiting"
+        ]
+
+    @pytest.mark.parametrize(
+        ("event", "fields", "text"),
+        [
+            (
+                "PermissionRequest",
+                {"tool_name": "Bash", "tool_input": {"command": "rm -r build"}},
+                "waits for permission: Bash: rm -r build",
+            ),
+            (
+                "PermissionRequest",
+                {"tool_name": "apply_patch", "tool_input": {"command": ["apply_patch", "x"]}},
+                "waits for permission: apply_patch: apply_patch x",
+            ),
+            (
+                "PermissionRequest",
+                {
+                    "tool_name": "AskUserQuestion",
+                    "tool_input": {"questions": [{"question": "Which key?"}]},
+                },
+                "asks: Which key?",
+            ),
+            (
+                "Notification",
+                {"notification_type": "idle_prompt", "message": "Claude is waiting"},
+                "waits for input: Claude is waiting",
+            ),
+            (
+                "Notification",
+                {"notification_type": "ToolPermission", "message": "write a file"},
+                "waits for permission: write a file",
+            ),
+            (
+                "notification",
+                {"notification_type": "permission_prompt", "message": "run make"},
+                "waits for permission: run make",
+            ),
+        ],
+    )
+    def test_an_agent_that_waits_for_a_person_is_on_the_board_until_it_goes_on(
+        self, swarm: Swarm, event: str, fields: dict[str, Any], text: str
+    ) -> None:
+        swarm.claim("login")
+        done = swarm.hook(event, **fields)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert self.waiting(swarm) == [text]
+        assert swarm.hook("PostToolUse").stdout == ""
+        assert self.waiting(swarm) == []
+        swarm.hook("PostToolUse")
+        assert self.states(swarm) == ["START", "WAIT", "START"]
+
+    @pytest.mark.parametrize("event", ["PostToolUseFailure", "UserPromptSubmit", "Stop"])
+    def test_any_sign_of_work_ends_a_wait(self, swarm: Swarm, event: str) -> None:
+        swarm.claim("login")
+        swarm.hook("PermissionRequest", tool_name="Bash")
+        swarm.hook(event)
+        assert self.waiting(swarm) == []
+
+    def test_a_wait_renews_the_lease(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        swarm.hook("PostToolUse")
+        before = swarm.locks.status("login")
+        time.sleep(0.02)
+        swarm.hook("Notification", notification_type="idle_prompt")
+        found = swarm.locks.status("login")
+        assert found.lock and before.lock and found.lock.holder["beat"] > before.lock.holder["beat"]
+
+    def test_the_assigned_task_of_an_interactive_agent_waits_too(self, swarm: Swarm) -> None:
+        token = swarm.claim("login")
+        env = {"SWARM_TASK_ID": "login", "SWARM_TOKEN": str(token)}
+        swarm.hook("PermissionRequest", env=env, tool_name="Bash")
+        assert self.waiting(swarm) == ["waits for permission: Bash"]
+
+    def test_an_agent_without_a_terminal_waits_for_nobody(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        swarm.hook("PermissionRequest", env={"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}, tool_name="Bash")
+        assert self.states(swarm) == ["START"]
+
+    @pytest.mark.parametrize("kind", ["auth_success", "agent_completed", "push_notification", ""])
+    def test_other_notifications_log_nothing(self, swarm: Swarm, kind: str) -> None:
+        swarm.claim("login")
+        swarm.hook("Notification", notification_type=kind, message="x")
+        assert self.states(swarm) == ["START"]
+
+    def test_an_agent_without_a_task_logs_nothing(self, swarm: Swarm) -> None:
+        swarm.claim("theirs", "other")
+        swarm.hook("PermissionRequest", tool_name="Bash")
+        assert self.states(swarm, "theirs") == ["START"]
+
+    def test_a_wait_of_a_task_that_the_agent_lost_stays_as_it_is(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        swarm.hook("PermissionRequest", tool_name="Bash")
+        swarm.locks.break_lock("login")
+        swarm.queue.claim("other", "login")
+        before = self.states(swarm)
+        swarm.hook("PostToolUse")
+        assert self.states(swarm) == before
+
+
+class TestStopFailure:
+    def test_a_turn_that_failed_for_good_fails_the_task_with_its_reason(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        done = swarm.hook(
+            "StopFailure", error="invalid_request", last_assistant_message="API Error: 400 no"
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        task = swarm.queue.get("login")
+        assert (task.state, task.attempts) == ("ready", 1)
+        assert task.reason == "the agent stopped: invalid_request: API Error: 400 no"
+
+    @pytest.mark.parametrize(
+        "error", ["rate_limit", "overloaded", "authentication_failed", "billing_error"]
+    )
+    def test_a_limit_releases_the_task_and_uses_up_no_attempt(
+        self, swarm: Swarm, error: str
+    ) -> None:
+        swarm.claim("login")
+        swarm.hook("StopFailure", error=error, error_details="resets 3pm")
+        task = swarm.queue.get("login")
+        assert (task.state, task.attempts) == ("ready", 0)
+        assert task.reason == f"the agent stopped: {error}: resets 3pm"
+
+    def test_the_agent_reads_at_its_next_prompt_once_that_its_task_is_gone(
+        self, swarm: Swarm
+    ) -> None:
+        swarm.claim("login")
+        swarm.hook("StopFailure", error="rate_limit")
+        text = context(swarm.hook("UserPromptSubmit"), "UserPromptSubmit")
+        assert "must_stop" in text and "swarm task claim login --worker me" in text
+        assert swarm.hook("UserPromptSubmit").stdout == ""
+
+    def test_the_assigned_task_is_left_to_the_worker(self, swarm: Swarm) -> None:
+        token = swarm.claim("login")
+        env = {"SWARM_TASK_ID": "login", "SWARM_TOKEN": str(token)}
+        swarm.hook("StopFailure", env=env, error="invalid_request")
+        assert swarm.queue.get("login").state == "running"
+
+    def test_a_task_of_another_worker_is_left_alone(self, swarm: Swarm) -> None:
+        swarm.claim("theirs", "other")
+        swarm.hook("StopFailure", error="unknown")
+        assert swarm.queue.get("theirs").state == "running"
+
+
+class TestPrompt:
+    def test_a_prompt_after_a_long_wait_tells_of_a_lost_task(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        swarm.hook("PostToolUse")
+        swarm.locks.break_lock("login")
+        swarm.queue.claim("other", "login")
+        swarm.forget_beat()
+        assert "must_stop" in context(swarm.hook("UserPromptSubmit"), "UserPromptSubmit")
+
+    def test_a_failed_tool_renews_the_lease(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        before = (swarm.state / "locks" / "login.lock").read_bytes()
+        swarm.hook("PostToolUseFailure", tool_name="Bash", error="Exit code 1")
+        assert (swarm.state / "locks" / "login.lock").read_bytes() != before
+
+    def test_a_subagent_is_told_whose_task_it_is(self, swarm: Swarm) -> None:
+        assert swarm.hook("SubagentStart", agent_type="Explore").stdout == ""
+        swarm.claim("login")
+        text = context(swarm.hook("SubagentStart", agent_type="Explore"), "SubagentStart")
+        assert "You help worker me with login" in text and "do not claim" in text
+
+
+class TestOtherAgents:
+    """The forms of Gemini CLI and Copilot, from their documents."""
+
+    def test_gemini_is_refused_an_edit_in_its_own_form(self, swarm: Swarm) -> None:
+        Reservations(swarm.store).reserve("src", "other", 60)
+        fields: dict[str, Any] = {"tool_name": "replace", "tool_input": {"file_path": "src/x"}}
+        answer = json.loads(swarm.hook("BeforeTool", **fields).stdout)
+        assert answer["decision"] == "deny" and "reserved" in answer["reason"]
+
+    def test_gemini_reads_of_a_lost_task(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        swarm.hook("AfterTool")
+        swarm.queue.cancel("login", "boss")
+        swarm.forget_beat()
+        assert "must_stop" in context(swarm.hook("AfterTool"), "AfterTool")
+
+    def test_gemini_is_reminded_of_its_task(self, swarm: Swarm) -> None:
+        swarm.claim("login")
+        assert json.loads(swarm.hook("AfterAgent").stdout)["decision"] == "block"
+
+    def test_copilot_reads_flat_answers(self, swarm: Swarm) -> None:
+        Reservations(swarm.store).reserve("src", "other", 60)
+
+        def answer(event: str, **fields: Any) -> Any:
+            given = {"hook_event_name": event, "cwd": str(swarm.project), **fields}
+            done = swarm.raw(
+                json.dumps(given), "hook", "--agent", "copilot", env={"SWARM_WORKER": "me"}
+            )
+            return json.loads(done.stdout)
+
+        refused = answer("PreToolUse", tool_name="Edit", tool_input={"path": "src/x"})
+        assert refused["permissionDecision"] == "deny"
+        assert "reserved" in refused["permissionDecisionReason"]
+        assert "You are worker me" in answer("SessionStart")["additionalContext"]
+
+
 class TestNeverBlocks:
     @pytest.mark.parametrize(
         "text",
@@ -625,12 +838,10 @@ class TestNeverBlocks:
     @pytest.mark.parametrize(
         "event",
         [
-            "UserPromptSubmit",
-            "Notification",
             "PreCompact",
             "SubagentStop",
+            "TaskCompleted",
             "SomethingNew",
-            "PermissionRequest",
         ],
     )
     def test_a_hook_ignores_other_events(self, swarm: Swarm, event: str) -> None:
@@ -646,9 +857,7 @@ class TestNeverBlocks:
         done = swarm.hook("PreToolUse", tool_name="Edit", tool_input=given)
         assert (done.returncode, done.stdout) == (0, "")
 
-    @pytest.mark.parametrize(
-        "event", ["SessionStart", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
-    )
+    @pytest.mark.parametrize("event", [name for name in TIMEOUTS if name != "Notification"])
     def test_a_hook_with_a_broken_state_directory_does_not_block(
         self, swarm: Swarm, event: str
     ) -> None:
@@ -674,7 +883,7 @@ class TestNeverBlocks:
             and done.stdout == ""
             and "took longer than" in done.stderr
         )
-        assert took < seconds + 1, "and a second for a busy machine"
+        assert seconds / 2 < took < 30, "the timeout of the store is 60 seconds"
 
     def test_hooks_work_on_a_server(self, swarm: Swarm, redis: Any) -> None:
         url = redis.url("hooks")

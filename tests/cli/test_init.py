@@ -89,6 +89,8 @@ class TestRefusals:
 
     def test_the_home_directory(self, tmp_path: Path) -> None:
         assert "other projects" in self.refuse(tmp_path, HOME=str(tmp_path))
+        (tmp_path / ".swarm" / "locks").mkdir(parents=True)
+        assert swarm_in(tmp_path, "init", "--adopt", HOME=str(tmp_path)).returncode == 0
 
     def test_directories_of_all_users(self, tmp_path: Path) -> None:
         shared = tmp_path / "tmp"
@@ -235,6 +237,21 @@ sys.exit(main(["init", "--yes"]))
         assert swarm_in(tmp_path, "init").returncode == 1
         assert swarm_in(tmp_path, "init", "--adopt").returncode == 0
         assert "Active" in swarm_in(tmp_path, "lock", "check", "t").stdout
+
+
+class TestVariables:
+    def test_a_variable_that_chooses_another_swarm_is_noted(self, tmp_path: Path) -> None:
+        other = swarm_in(tmp_path, "init", SWARM_STATE_DIR=str(tmp_path / "s"))
+        assert other.returncode == 0 and "Unset it" in other.stderr
+        same = swarm_in(tmp_path, "init", "--yes", SWARM_STATE_DIR=str(tmp_path / ".swarm"))
+        assert (same.returncode, same.stderr) == (0, "")
+        store = swarm_in(tmp_path, "init", SWARM_STORE="redis://h/0")
+        assert store.returncode == 0 and "SWARM_STORE is set" in store.stderr
+
+    @pytest.mark.parametrize("option", ["--store=redis://h/0", "--state-dir=x"])
+    def test_another_swarm_cannot_be_chosen(self, tmp_path: Path, option: str) -> None:
+        done = swarm_in(tmp_path, "init", option)
+        assert (done.returncode, os.listdir(tmp_path)) == (2, [])
 
 
 class TestQuestion:

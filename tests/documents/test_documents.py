@@ -302,6 +302,7 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
         re.findall(r"\$\{([A-Z_]+):-", scripts)
     )
     read |= set(re.findall(r'"(ETCDCTL_\w+)"', code))
+    read |= set(re.findall(r'\bvariable="(\w+)"', code))  # of agents in `swarm setup`
     assert documented == read
     for document in DOCUMENTS:
         mentioned = set(re.findall(r"\b(?:AI_)?SWARM_[A-Z_]+", (ROOT / document).read_text()))

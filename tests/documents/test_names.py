@@ -21,7 +21,11 @@ from tests.conftest import ROOT
 from tests.support.documents import BLOCK, DOCUMENTS
 
 CONTRIBUTORS = ("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")
-THEIRS = ("CLAUDE.md", "SKILL.md")  # files of users and of agents, which a document may name
+THEIRS = (
+    "CLAUDE.md",
+    "GEMINI.md",
+    "SKILL.md",
+)  # files of users and of agents, which a document may name
 
 _PATH = re.compile(
     r"(?<![\w./~-])(?:swarm|tests|proof|bench|scripts|docs|requirements|\.ci|\.planning)/[\w.*<>/-]*[\w*>/]"

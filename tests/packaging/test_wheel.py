@@ -202,7 +202,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other(built: Built) ->
     assert {
         "swarm/py.typed",
         "swarm/admin/schemas/lock.schema.json",
-        "swarm/agents/skills/swarm/SKILL.md",
+        "swarm/agents/plugin/skills/swarm/SKILL.md",
         "swarm/web/static/index.html",
     } <= set(files)
 
@@ -345,7 +345,7 @@ def test_setup_writes_the_skill_and_removes_all_that_it_wrote(bare: Programs) ->
     (bare.here / ".git").mkdir()
     bare.swarm("setup", "claude", "--skill", "--yes")
     skill = (bare.here / ".claude/skills/swarm/SKILL.md").read_bytes()
-    assert skill == (PACKAGE / "agents/skills/swarm/SKILL.md").read_bytes()
+    assert skill == (PACKAGE / "agents/plugin/skills/swarm/SKILL.md").read_bytes()
     assert json.loads((bare.here / ".mcp.json").read_text())["mcpServers"]["swarm"] == {
         "command": "swarm",
         "args": ["mcp"],

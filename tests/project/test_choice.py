@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -163,6 +164,25 @@ class TestPython:
             assert locks._get_lock_path("t") == f"{root}/.swarm/locks/t.lock"
             assert holds(root / ".swarm", "t")
             assert [task.id for task in queue.tasks()] == ["t"] and len(log.tail(5)) == 1
+
+    def test_a_directory_that_a_program_makes_is_a_project(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        TaskQueue(".swarm").add("t", prompt="x")
+        assert "t" in swarm_in(tmp_path, "task", "list").stdout
+        assert json.loads(swarm_in(tmp_path, "status", "--json").stdout)["location"][
+            "project"
+        ] == str(tmp_path)
+
+    def test_a_directory_that_a_running_program_makes_again_is_a_project_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        locks = TaskLockManager("w", store=project(tmp_path) / ".swarm")
+        assert locks.acquire_lock("t")
+        shutil.rmtree(tmp_path / ".swarm")
+        assert locks.acquire_lock("t")
+        assert "t: Active" in swarm_in(tmp_path, "lock", "check", "t").stdout
 
     def test_a_project_of_another_user_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from swarm.workers.command import task_environment
 from tests.support.servers.server import Server
 
 CLASSES: dict[str, Callable[[StoreLike], object]] = {
-    "queue": lambda store: TaskQueue(store),
+    "queue": TaskQueue,
     "locks": lambda store: TaskLockManager("w", store=store),
     "log": lambda store: StatusBroadcaster("w", store=store),
     "worker": lambda store: SmartWorker("w", store=store),

@@ -18,7 +18,7 @@ MARKS = {
     "servers": "needs Redis, PostgreSQL or etcd",
     "root": "needs root: mounts, namespaces, another user",
     "browser": "needs Chromium",
-    "programs": "needs programs that a machine may not have: tmux, localedef with its charmaps",
+    "programs": "needs programs that a machine may not have: tmux, agents from npm, localedef with its charmaps",
     "chaos": "disks, clocks, hosts and processes that misbehave",
     "traced": "counts lines or bytecodes, which Python 3.12 and later report in another way",
 }
@@ -37,6 +37,7 @@ PATHS = {
     ],
     "browser": ["tests/web/test_browser.py"],
     "programs": [
+        "tests/programs/",
         "tests/test_settings.py::test_a_name_is_decoded_as_the_system_encodes_it",
         "tests/tmux/",
     ],

@@ -51,7 +51,7 @@ from swarm import (
     tmux_manager,
     worker_smart,
 )
-from swarm.task_queue import TaskSpec
+from swarm.task_queue import Gate, Previous, TaskSpec
 from swarm.tmux_manager import StartReport, StoppedAgent
 from swarm.worker_smart import LimitReached, Tally, Work, preset_agent
 
@@ -108,7 +108,13 @@ def queue(store: Store) -> None:
         tasks.fail("login", "worker-1", claim.token, "no compiler", delay=5.0, final=True), Task
     )
     assert_type(tasks.release("login", "worker-1", claim.token), Task)
-    assert_type(tasks.retry("login", "worker-1"), Task)
+    assert_type(tasks.retry("login", "worker-1", "use the index"), Task)
+    assert_type(tasks.reopen("login", "worker-1", note="not all"), Task)
+    assert_type(tasks.claim("worker-1", agent="claude", budget=5.0, task_budget=1), Claim)
+    assert_type(claim.previous, Previous | None)
+    assert_type(tasks.close_gate("claude", None, "usage limit", "worker-1"), Gate)
+    assert_type(tasks.open_gate("claude", "worker-1"), bool)
+    assert_type(tasks.gates(), list[Gate])
     assert_type(tasks.cancel("login", "worker-1", "not needed"), Task)
     assert_type(tasks.get("login"), Task)
     assert_type(tasks.tasks("ready"), list[Task])

@@ -1,10 +1,10 @@
-"""Add swarm's hooks to an agent's settings, in the form that Claude Code and Codex
-share:
+"""Add swarm's hooks to an agent's settings, in the form that most agents share:
 
     {"hooks": {EVENT: [{"matcher": TOOLS, "hooks": [{"type": "command", "command": …, "timeout": SECONDS}]}]}}
 
-A handler belongs to swarm if its command runs `swarm hook`, by any path to swarm.
-Handlers of other programs stay, even in a group with a handler of swarm.
+Copilot has the handler itself in the list of the event. A handler belongs to swarm if
+its command runs `swarm hook`, by any path to swarm. Handlers of other programs stay,
+even in a group with a handler of swarm.
 """
 
 from __future__ import annotations
@@ -14,29 +14,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swarm.agents.setup import json_edit
+from swarm.agents.setup.agents import Agent
 from swarm.agents.setup.json_edit import Path
 from swarm.system.own_command import is_own
 
 # Python exits with 2 if swarm is gone, and agents read 2 as "block".
-_NEVER_EXIT_2 = ["||", "exit", "1"]
+_NEVER_EXIT_2 = "|| exit 1"
+_NEVER_FAIL = "|| exit 0"
+_AGENT_OPTION = "--agent"
 
 
-def command_line(command: Sequence[str]) -> str:
+def command_line(command: Sequence[str], agent: str = "", *, never_fail: bool = False) -> str:
     """Return the shell command for a hook. `command` is the command line that starts
-    swarm.
+    swarm. `agent` is the agent whose form of answers swarm must use.
     """
-    return f"{shlex.join([*command, 'hook'])} {' '.join(_NEVER_EXIT_2)}"
+    words = [*command, "hook", *([_AGENT_OPTION, agent] if agent else [])]
+    return f"{shlex.join(words)} {_NEVER_FAIL if never_fail else _NEVER_EXIT_2}"
 
 
-def put(text: str, groups: Mapping[str, object], name: str) -> str:
+def groups(agent: Agent, command: Sequence[str]) -> dict[str, object]:
+    """Return swarm's hooks for an agent, by event."""
+    form = agent.hook_form
+    line = command_line(command, agent.name if form.flat else "", never_fail=form.never_fail)
+    found: dict[str, object] = {}
+    for entry in agent.hooks:
+        matcher = {"matcher": entry.matcher} if entry.matcher else {}
+        handler = {
+            "type": "command",
+            "command": line,
+            form.timeout: entry.timeout * form.per_second,
+        }
+        found[entry.event] = {**matcher, **(handler if form.flat else {"hooks": [handler]})}
+    return found
+
+
+def put(
+    text: str, groups: Mapping[str, object], name: str, head: Mapping[str, object] | None = None
+) -> str:
     """Return the settings with one given group for each event, and with no other hook
-    of swarm.
+    of swarm. A new file begins with the keys of `head`.
     """
     if text and _own_groups(json_edit.parse(text, name)) == {
         event: [group] for event, group in groups.items()
     }:
         return text
-    text = remove(text, name)
+    text = remove(text, name, head)
+    for key, value in (head or {}).items() if not text else ():
+        text = json_edit.insert(text, (key,), value, name)
     for event, group in groups.items():
         present = _events(json_edit.parse(text, name)).get(event) if text else None
         text = json_edit.insert(
@@ -45,11 +69,12 @@ def put(text: str, groups: Mapping[str, object], name: str) -> str:
     return text
 
 
-def remove(text: str, name: str) -> str:
-    """Return the settings without swarm's hooks, "" if nothing else is in them."""
+def remove(text: str, name: str, head: Mapping[str, object] | None = None) -> str:
+    """Return the settings without swarm's hooks, "" if nothing but `head` is left."""
+    found = False
     while text and (path := _first_own_path(json_edit.parse(text, name))):
-        text = json_edit.remove(text, path, name)
-    return text
+        text, found = json_edit.remove(text, path, name), True
+    return "" if found and text and head and json_edit.parse(text, name) == head else text
 
 
 def _events(value: Any) -> dict[str, Any]:
@@ -58,7 +83,9 @@ def _events(value: Any) -> dict[str, Any]:
 
 
 def _handlers(group: Any) -> list[Any]:
-    handlers = group.get("hooks") if isinstance(group, dict) else None
+    if not isinstance(group, dict):
+        return []
+    handlers = group.get("hooks", [group])
     return handlers if isinstance(handlers, list) else []
 
 
@@ -89,4 +116,7 @@ def _is_own(handler: Any) -> bool:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # an open quote: swarm did not write this command
         return False
-    return is_own(words[:-3] if words[-3:] == _NEVER_EXIT_2 else words, "hook")
+    for ending in (_NEVER_EXIT_2, _NEVER_FAIL):
+        if words[-3:] == ending.split():
+            words = words[:-3]
+    return is_own(words[:-2] if words[-2:-1] == [_AGENT_OPTION] else words, "hook")

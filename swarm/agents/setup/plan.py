@@ -1,117 +1,91 @@
-"""Plan the changes that tell an agent about swarm.
+"""Plan the changes that tell an agent about swarm, and those that remove them again.
 
-    agent   scope    hooks                   MCP server                 instructions          skill
-    claude  project  .claude/settings.json   .mcp.json                  CLAUDE.md             .claude/skills/swarm/SKILL.md
-            user     ~/.claude/settings.json ~/.claude.json             ~/.claude/CLAUDE.md   ~/.claude/skills/swarm/SKILL.md
-    codex   project  .codex/hooks.json       .codex/config.toml         AGENTS.md             .agents/skills/swarm/SKILL.md
-            user     ~/.codex/hooks.json     ~/.codex/config.toml       ~/.codex/AGENTS.md    ~/.agents/skills/swarm/SKILL.md
-
-The module `plan` writes no file. The skill is added only if the user asks for the
-skill.
+The table in `agents` has the files of each agent. Several parts may stand in one file:
+hooks, MCP server, permissions. The module writes no file. The skill is added only if the
+user asks for the skill.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from swarm.agents.setup import codex_toml, file_changes, hook_entries, json_edit, marked_block
+from swarm.agents.setup import (
+    agents,
+    codex_toml,
+    file_changes,
+    grants,
+    hook_entries,
+    json_edit,
+    marked_block,
+    server_entries,
+)
+from swarm.agents.setup.agents import CODEX, OPENCODE, Agent, AgentFiles
+from swarm.agents.setup.codex_toml import Sandbox
 from swarm.agents.setup.file_changes import Change
+from swarm.agents.setup.forwarded import FORWARDED
+from swarm.agents.setup.instructions import SKILL_MARK, instructions, skill_text
 from swarm.agents.setup.marked_block import MARKDOWN
 from swarm.errors import BadInput
-from swarm.stores.registry import SERVER_DRIVERS
-from swarm.system.own_command import is_own_server
 
-AGENTS = ("claude", "codex")
-_INSTRUCTIONS = """\
-## Working in a swarm
-
-Several agents work here at the same time. `swarm` prevents conflicts between them.
-Run `{prime}` first: it prints your worker name, your task, who else works on what, and
-the commands to use. If an answer says `must_stop`, stop at once: the task is not yours,
-and you must write nothing for it.
-"""
-FORWARDED = (  # variables that swarm and the clients of its stores read
-    *(
-        "SWARM_STATE_DIR",
-        "AI_SWARM_DIR",
-        "SWARM_STORE",
-        "AI_SWARM_LOCK_TTL",
-        "SWARM_LOG_MAX_BYTES",
-        "SWARM_DURABLE",
-    ),
-    *("SWARM_WORKER", "SWARM_TASK_ID", "SWARM_TOKEN"),
-    *(variable for driver in SERVER_DRIVERS for variable in driver.variables),
-)
-_HOOK_TIMEOUT = 10  # seconds
-_SESSION_END_TIMEOUT = 3  # seconds; Codex allows no more, and the default of Claude Code is 1.5
-_EDITS = {"claude": "Edit|Write|MultiEdit|NotebookEdit", "codex": "apply_patch|Edit|Write"}
-_SKILL_MARK = "source: swarm-coordination"  # in the frontmatter of swarm's own skill
+Step = Callable[[str | None, str], str | None]  # from the text of a file and its name
 
 
-class AgentFiles(NamedTuple):
-    """The files of an agent, as absolute paths.
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a setup that a user or a plugin leaves out, and the needs of Codex.
 
-    All files are below `root`, unless the user has moved the agent's settings.
+    `plugin` says that an installed plugin has the hooks, the server and the skill.
+    `sandbox` is what Codex's sandbox must allow.
     """
 
-    root: str
-    hooks: str
-    servers: str
-    instructions: str
-    skill: str
+    skill: bool = False
+    mcp: bool = True
+    plugin: bool = False
+    sandbox: Sandbox | None = None
 
 
-def agent_files(agent: str, *, project: str = "", config: str = "") -> AgentFiles:
-    """Return the files of a project, or of the user if `project` is "".
-
-    `config` is the directory of the agent's settings, "" for the agent's default.
-    """
-    home = os.path.expanduser("~")
-    if agent == "claude":
-        directory = config or os.path.join(project or home, ".claude")
-        servers = f"{project}/.mcp.json" if project else f"{config or home}/.claude.json"
-        instructions = f"{project or directory}/CLAUDE.md"
-        return AgentFiles(
-            project or home,
-            f"{directory}/settings.json",
-            servers,
-            instructions,
-            f"{directory}/skills/swarm/SKILL.md",
-        )
-    directory = config or os.path.join(project or home, ".codex")
-    skill = f"{project or home}/.agents/skills/swarm/SKILL.md"
-    return AgentFiles(
-        project or home,
-        f"{directory}/hooks.json",
-        f"{directory}/config.toml",
-        f"{project or directory}/AGENTS.md",
-        skill,
-    )
-
-
-def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: bool) -> list[Change]:
+def changes(name: str, files: AgentFiles, command: Sequence[str], parts: Parts) -> list[Change]:
     """Return the changes that set up an agent for swarm. `command` is the command line
     that starts swarm.
     """
-    server: dict[str, object] = {"command": command[0], "args": [*command[1:], "mcp"]}
+    agent = agents.find(name)
+    has_server = parts.mcp and not parts.plugin
 
-    def put_hooks(text: str | None, name: str) -> str:
+    def put_hooks(text: str | None, name: str) -> str | None:
+        if parts.plugin:
+            return _remove_hooks(agent)(text, name)
         if text is not None:
             json_edit.parse(text, name)
-        return hook_entries.put(text or "", _groups(agent, command), name)
+        groups = hook_entries.groups(agent, command)
+        return hook_entries.put(text or "", groups, name, agent.hook_form.head)
 
-    def put_server(text: str | None, name: str) -> str:
-        if agent == "codex":
-            return codex_toml.put(text, {**server, "env_vars": list(FORWARDED)}, name)
-        return _put_server(text, server, name)
+    def put_server(text: str | None, name: str) -> str | None:
+        if agent is CODEX:
+            entry = {**server_entries.entry(agent, command), "env_vars": list(FORWARDED)}
+            return codex_toml.put(text, entry if has_server else None, name, parts.sandbox)
+        if has_server:
+            return server_entries.put(text, agent, command, name)
+        return _remove_server(agent)(text, name)
+
+    def put_grants(text: str | None, name: str) -> str | None:
+        if agent is OPENCODE:
+            return grants.put_opencode(text or "", command, name, mcp=has_server)
+        if not agent.grant_list:
+            return text
+        tools = agent.plugin_grants if parts.plugin else agent.mcp_grants if parts.mcp else ()
+        return grants.put(text or "", agent, command, tools, name)
+
+    def put_instructions(text: str | None, name: str) -> str | None:
+        return marked_block.put(text, instructions(command), MARKDOWN, name)
 
     def put_skill(text: str | None, name: str) -> str | None:
-        if text is None and not skill:
+        if parts.plugin:
+            return _remove_skill(text, name)
+        if text is None and not parts.skill:
             return None
-        if text is not None and _SKILL_MARK not in text:
+        if text is not None and SKILL_MARK not in text:
             raise BadInput(
                 f"{name} is a skill that swarm did not write. Nothing was changed; remove or "
                 f"rename it."
@@ -122,107 +96,101 @@ def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: boo
         [
             (files.hooks, put_hooks),
             (files.servers, put_server),
-            (
-                files.instructions,
-                lambda text, name: marked_block.put(text, instructions(command), MARKDOWN, name),
-            ),
+            (files.grants, put_grants),
+            (files.instructions, put_instructions),
             (files.skill, put_skill),
         ]
     )
 
 
-def removals(agent: str, files: AgentFiles) -> list[Change]:
-    """Return the changes that remove everything of swarm from an agent's files."""
+def removals(name: str, files: AgentFiles, *, shared: Sequence[str] = ()) -> list[Change]:
+    """Return the changes that remove everything of swarm from an agent's files.
 
-    def if_mentioned(
-        remove: Callable[[str, str], str | None],
-    ) -> Callable[[str | None, str], str | None]:
-        return lambda text, name: remove(text, name) if text and "swarm" in text else text
+    `shared` are files that another agent, which is set up too, reads as well: they stay.
+    """
+    agent = agents.find(name)
 
-    return _changes(
-        [
-            (files.hooks, if_mentioned(lambda text, name: hook_entries.remove(text, name) or None)),
-            (
-                files.servers,
-                if_mentioned(codex_toml.remove if agent == "codex" else _remove_server),
-            ),
-            (
-                files.instructions,
-                if_mentioned(lambda text, name: marked_block.remove(text, MARKDOWN, name)),
-            ),
-            (files.skill, if_mentioned(lambda text, name: None if _SKILL_MARK in text else text)),
-        ]
-    )
+    def remove_grants(text: str, name: str) -> str | None:
+        if agent is OPENCODE:
+            return grants.remove_opencode(text, name) or None
+        return grants.remove(text, agent, name) or None if agent.grant_list else text
 
-
-def instructions(command: Sequence[str]) -> str:
-    """Return the instructions that every agent reads."""
-    return _INSTRUCTIONS.format(prime=shlex.join([*command, "prime"]))
+    steps: list[tuple[str, Step]] = [
+        (files.hooks, _remove_hooks(agent)),
+        (files.servers, _remove_server(agent)),
+        (files.grants, _if_mentioned(remove_grants)),
+        (
+            files.instructions,
+            _if_mentioned(lambda text, name: marked_block.remove(text, MARKDOWN, name)),
+        ),
+        (files.skill, _remove_skill),
+    ]
+    return _changes([(path, step) for path, step in steps if path not in shared])
 
 
-def skill_text() -> str:
-    """Return the text of the skill that is part of swarm."""
-    with open(
-        os.path.join(os.path.dirname(os.path.dirname(__file__)), "skills", "swarm", "SKILL.md"),
-        encoding="utf-8",
-    ) as file:
-        return file.read()
+def shared_files(
+    name: str, files: AgentFiles, *, project: str, config: Callable[[str], str]
+) -> list[str]:
+    """Return the instructions and the skill of an agent, as far as another agent that is
+    set up in the same project, or for the same user, reads them too.
 
-
-def _groups(agent: str, command: Sequence[str]) -> dict[str, object]:
-    def group(timeout: int = _HOOK_TIMEOUT, **matcher: str) -> object:
-        return {
-            **matcher,
-            "hooks": [
-                {
-                    "type": "command",
-                    "command": hook_entries.command_line(command),
-                    "timeout": timeout,
-                }
-            ],
-        }
-
-    return {
-        "SessionStart": group(),
-        "PreToolUse": group(matcher=_EDITS[agent]),
-        "PostToolUse": group(),
-        "Stop": group(),
-        "SessionEnd": group(_SESSION_END_TIMEOUT),
-    }
-
-
-def _put_server(text: str | None, server: dict[str, object], name: str) -> str:
-    present = json_edit.parse(text, name).get("mcpServers") if text is not None else None
-    found = present.get("swarm") if isinstance(present, dict) else None
-    if found is not None and not is_own_server(found):
-        raise BadInput(
-            f"{name} has an MCP server `swarm` that swarm did not write. Nothing was changed; "
-            f"remove or rename that server."
+    `config` returns the directory of an agent's user settings.
+    """
+    found: list[str] = []
+    for other in agents.TABLE:
+        if other.name == name:
+            continue
+        theirs = agents.agent_files(
+            other.name, project=project, config="" if project else config(other.variable)
         )
-    if text is not None and found is not None:
-        if {**found, **server} == found:
-            return text
-        server = {**found, **server}
-        text = json_edit.remove(text, ("mcpServers", "swarm"), name)
-    return json_edit.insert(text or "", ("mcpServers", "swarm"), server, name)
+        own = {files.instructions, files.skill} & {theirs.instructions, theirs.skill} - {""}
+        if own and is_set_up(other, theirs):
+            found += own
+    return found
 
 
-def _remove_server(text: str, name: str) -> str | None:
-    present = json_edit.parse(text, name).get("mcpServers")
-    if not isinstance(present, dict) or not is_own_server(present.get("swarm")):
-        return text
-    return json_edit.remove(text, ("mcpServers", "swarm"), name) or None
+def is_set_up(agent: Agent, files: AgentFiles) -> bool:
+    """Return whether an agent's files have hooks or a server of swarm."""
+    steps = [(files.hooks, _remove_hooks(agent)), (files.servers, _remove_server(agent))]
+    try:
+        return bool(_changes([(path, step) for path, step in steps if path]))
+    except BadInput:
+        return False
 
 
-def _changes(steps: Sequence[tuple[str, Callable[[str | None, str], str | None]]]) -> list[Change]:
+def _if_mentioned(remove: Callable[[str, str], str | None]) -> Step:
+    return lambda text, name: remove(text, name) if text and "swarm" in text else text
+
+
+def _remove_hooks(agent: Agent) -> Step:
+    head = agent.hook_form.head
+    return _if_mentioned(lambda text, name: hook_entries.remove(text, name, head) or None)
+
+
+def _remove_server(agent: Agent) -> Step:
+    if agent is CODEX:
+        return _if_mentioned(codex_toml.remove)
+    return _if_mentioned(lambda text, name: server_entries.remove(text, agent, name))
+
+
+def _remove_skill(text: str | None, name: str) -> str | None:
+    return None if text and SKILL_MARK in text else text
+
+
+def _changes(steps: Sequence[tuple[str, Step]]) -> list[Change]:
+    """Return the changes of the files. Steps for the same file follow each other."""
     found: list[Change] = []
-    for path, step in steps:
+    for path in dict.fromkeys(path for path, _ in steps if path):
         before = file_changes.read(path)
         try:
             text = None if before is None else before.decode()
         except UnicodeDecodeError:
             raise BadInput(f"{path} is not UTF-8. Nothing was changed.") from None
-        after = step(text, path)
+        after = text
+        for step in (step for other, step in steps if other == path):
+            after = step(after, path)
+        if after == "" != text and path.endswith(".json"):
+            after = None
         if after is None and text is not None and os.path.islink(path):
             # deleting the target would leave a dangling link
             after = "{}\n" if path.endswith(".json") else ""

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from swarm.agents.setup import codex_toml, hook_entries, json_edit, marked_block, plan
+from swarm.agents.setup import (
+    codex_toml,
+    grants,
+    hook_entries,
+    json_edit,
+    marked_block,
+    server_entries,
+)
+from swarm.agents.setup.agents import CLAUDE, GEMINI, Agent
+from swarm.agents.setup.instructions import instructions
 from swarm.agents.setup.marked_block import MARKDOWN
 from swarm.errors import BadInput, SwarmError
 
@@ -93,7 +102,7 @@ def json_tokens(text: str) -> list[str]:
     return tokens
 
 
-WANTED = plan._groups("claude", SWARM_IS)
+WANTED = hook_entries.groups(CLAUDE, SWARM_IS)
 
 
 @given(json_texts())
@@ -137,7 +146,7 @@ def test_a_server_that_is_added_and_removed_leaves_every_byte_of_what_was_not_em
     before = json.loads(text.removeprefix("\ufeff"))
     after = put_claude(text)
     assert put_claude(after) == after
-    left = plan._remove_server(after, "x")
+    left = server_entries.remove(after, CLAUDE, "x")
     if before and before.get("mcpServers") != {}:
         assert left == text
     else:
@@ -205,6 +214,47 @@ def texts(draw: some.DrawFn) -> str | None:
     return text + draw(some.sampled_from(["", "", "# no line end", "\r", "\n\n"]))
 
 
+user_grants = some.lists(
+    some.sampled_from(
+        ["Bash(ls:*)", "Bash(swarm:*)", "Bash(swarm *)", "mcp__swarm__*", "mcp__swarm", "Read"]
+    )
+    | values,
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(user_grants, some.booleans(), some.sampled_from([2, None]))
+@example(["Bash(swarm:*)"], True, 2)
+@example(["mcp__swarm__*"], True, 2)
+def test_grants_that_are_added_and_removed_leave_every_byte(
+    present: list[Any], mcp: bool, indent: int | None
+) -> None:
+    text = json.dumps({"permissions": {"allow": present}}, indent=indent)
+    tools = CLAUDE.mcp_grants if mcp else ()
+    if grants.remove(text, CLAUDE, "x") != text:
+        return  # the user's own entries have the form of an earlier setup
+    after = grants.put(text, CLAUDE, SWARM_IS, tools, "x")
+    allowed = json.loads(after)["permissions"]["allow"]
+    assert allowed[: len(present)] == present
+    added = allowed[len(present) :]
+    assert not [grant for grant in added if grant in present], "nothing stands twice"
+    assert {"Bash(swarm:*)", "Bash(swarm *)"} & {item for item in allowed if type(item) is str}
+    assert not mcp or set(CLAUDE.mcp_grants) & {item for item in allowed if type(item) is str}
+    assert grants.put(after, CLAUDE, SWARM_IS, tools, "x") == after
+    assert grants.remove(after, CLAUDE, "x") == text
+
+
+@pytest.mark.parametrize("agent", [CLAUDE, GEMINI])
+def test_grants_of_an_earlier_setup_are_replaced(agent: Agent) -> None:
+    old = ("/old/python3", "-P", "/old/swarm/__main__.py")
+    before = grants.put('{"a": 1}', agent, old, agent.mcp_grants, "x")
+    assert "/old/" in before
+    after = grants.put(before, agent, SWARM_IS, agent.mcp_grants, "x")
+    assert "/old/" not in after and agent.shell_grants(SWARM_IS)[0] in after
+    assert grants.remove(after, agent, "x") == '{"a": 1}'
+
+
 @given(texts())
 @example("")
 @example(None)
@@ -213,8 +263,8 @@ def texts(draw: some.DrawFn) -> str | None:
 @example("\ufeff")
 @example("a\r\nb")
 def test_a_block_that_is_added_and_removed_leaves_every_byte(text: str | None) -> None:
-    after = marked_block.put(text, plan.instructions(SWARM_IS), MARKDOWN, "x")
-    assert marked_block.put(after, plan.instructions(SWARM_IS), MARKDOWN, "x") == after
+    after = marked_block.put(text, instructions(SWARM_IS), MARKDOWN, "x")
+    assert marked_block.put(after, instructions(SWARM_IS), MARKDOWN, "x") == after
     assert marked_block.remove(after, MARKDOWN, "x") == text
     other = marked_block.put(after, "something else\nand more", MARKDOWN, "x")
     assert marked_block.remove(other, MARKDOWN, "x") == text
@@ -321,11 +371,12 @@ def test_fields_that_the_user_added_to_the_server_survive_an_update() -> None:
 
 
 def put_claude(text: str) -> str:
-    return plan._put_server(text, {"command": "swarm", "args": ["mcp"]}, "x")
+    return server_entries.put(text, CLAUDE, SWARM_IS, "x")
 
 
 def put_codex(text: str | None) -> str:
-    return codex_toml.put(text, {"command": "swarm", "args": ["mcp"], "env_vars": ["A"]}, "x")
+    server = {"command": "swarm", "args": ["mcp"], "env_vars": ["A"]}
+    return codex_toml.put(text, server, "x") or ""
 
 
 def test_fields_that_the_user_added_to_the_codex_server_stay_as_written() -> None:
