@@ -255,6 +255,17 @@ class TestGemini:
         assert [denial.what for denial in report.denials] == ["make"]
 
     @pytest.mark.parametrize(
+        ("tool", "denied"),
+        [("write_file", ["write_file"]), ("run_shell_command", ["run_shell_command"]), ("fly", [])],
+    )
+    def test_a_tool_that_gemini_withholds_is_denied(self, tool: str, denied: list[str]) -> None:
+        used = reader("gemini")
+        used.feed(json.dumps({"type": "tool_use", "tool_name": tool, "tool_id": "t1"}))
+        error = {"type": "tool_not_registered", "message": f'Tool "{tool}" not found.'}
+        used.feed(json.dumps({"type": "tool_result", "tool_id": "t1", "error": error}))
+        assert [denial.tool for denial in used.report(0).denials] == denied
+
+    @pytest.mark.parametrize(
         ("kind", "message", "limit"),
         [
             ("RetryableQuotaError", "[API Error: Please retry in 34.07s (Status: x)]", RATE),
