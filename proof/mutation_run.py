@@ -1,6 +1,6 @@
 """Run mutmut on one module, against the tests of that module.
 
-`mutation` starts it, in a copy of the tree.
+The module `mutation` starts this module, in a copy of the tree.
 """
 
 from __future__ import annotations
@@ -120,12 +120,19 @@ OWN = {
     "stores.cache": ["stores/test_cache", "stores/test_log_fold"],
     "queue.ready": ["queue/test_ready", "queue/test_state"],
     "queue.snapshot": ["queue/test_snapshot", "queue/test_state"],
-    "queue.state": ["queue/test_state", "queue/test_queue"],
+    "queue.state": ["queue/test_state", "queue/test_queue", "queue/test_previous"],
+    "queue.dependencies": ["queue/test_state", "queue/test_queue", "queue/test_previous"],
+    "queue.accepted": ["queue/test_gates", "queue/test_queue"],
+    "queue.gates": ["queue/test_gates", "queue/test_usage", "queue/test_state"],
+    "queue.gating": ["queue/test_gates", "queue/test_usage"],
+    "queue.previous": ["queue/test_previous", "queue/test_state"],
+    "queue.usage": ["queue/test_usage"],
     "queue.task_state": ["queue/test_state", "queue/test_queue"],
     "queue.adding": ["queue/test_queue"],
-    "queue.directing": ["queue/test_queue"],
+    "queue.directing": ["queue/test_queue", "queue/test_previous"],
     "queue.choice": ["queue/test_queue"],
-    "queue.claims": ["queue/test_queue", "queue/test_family::TestForeign"],
+    "queue.claims": ["queue/test_queue", "queue/test_gates", "queue/test_family::TestForeign"],
+    "queue.ending": ["queue/test_queue", "queue/test_family::TestForeign"],
     "queue.queue": ["queue/test_queue", "queue/test_family::TestForeign"],
     "queue.task": ["queue/test_task", "queue/test_queue", "queue/test_import_file"],
 }

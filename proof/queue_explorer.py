@@ -3,19 +3,21 @@
 The explorer runs swarm's own `Claims`, `LogFold`, `QueueState` and `directing`. A step
 is one append to the queue's log, one read of it, one reading of the clock, or one change
 of the lock. The lock is an atomic record here, since `proof.explorer` proves the lock.
-Between two steps every process may be next, and the time of a lease may pass.
+Between two steps every process may be next, and time may pass.
 
 A running frame cannot be copied. So the position of a process is its script and the
-results of its steps so far; the script is run again with these results, and is stopped
+results of its steps so far. The script is run again with these results, and is stopped
 at the first step without a result.
 
-Checked, in each final state and whenever a worker is told that it has the task:
+The explorer checks, in each final state and whenever a worker is told that it has the
+task:
 
 - The task has used up as many attempts as workers were told that they have the task. A
-  process that ends before the store took its `void` may have used one up, too.
-- The task has failed only if that many workers were told, and is running only if the
-  worker of its claim was told.
-- No worker is told while another is at work within its lease.
+  process that ends before its `void` is in the store may have used up an attempt, too.
+- The task has failed only if as many workers were told as it has attempts. The task is
+  running only if the worker of its claim was told.
+- No worker is told that it has the task while another is at work within its lease.
+- No worker is told of a claim that was written while the gate of its agent was closed.
 """
 
 from __future__ import annotations
@@ -26,30 +28,51 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from proof.explorer import Exploration
-from proof.queue_world import TASK, TTL, Call, NextCall, Port, Result, World, queue_log, results_of
+from proof.queue_world import (
+    AGENT,
+    ROUND,
+    TASK,
+    Call,
+    NextCall,
+    Port,
+    Result,
+    World,
+    queue_log,
+    results_of,
+)
 from proof.report import Report
-from swarm.errors import LockHeld, LockLost, StoreError, WrongState
-from swarm.queue import directing
-from swarm.queue.claims import Claims, Ending
+from swarm.errors import LockHeld, LockLost, NoTask, StoreError, WrongState
+from swarm.queue import directing, events
+from swarm.queue.accepted import ALL, Accepted, Claimant
+from swarm.queue.claims import Claim, Claims
+from swarm.queue.ending import Ending
 from swarm.queue.events import FAILED, RUNNING, event
+from swarm.queue.gating import close_gate
 from swarm.queue.state import QueueState
+from swarm.queue.task_state import TaskState
 
 
 class Scenario(NamedTuple):
     """Scripts of processes, and what may happen meanwhile.
 
-    A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`, `release`,
-    `cancel` and `retry`. After a claim that was refused, it goes on with its next claim.
-    A script that ends without ending its claim is that of a worker which dies. `leases`:
-    how often a whole lease passes. `errors`: how often an append raises StoreError,
+    A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`,
+    `release`, `cancel`, `retry` and `close` (the gate of the workers' agent, for a
+    round). After a refused claim, the script goes on with its next claim. If a script
+    ends without ending its claim, its worker has died. `rounds`: how often time passes.
+    `lease`: the rounds of a lease. `errors`: how often an append raises StoreError,
     before or after it has written its line.
     """
 
     name: str
     scripts: tuple[tuple[str, ...], ...]
     max_attempts: int = 1
-    leases: int = 1
+    rounds: int = 1
     errors: int = 0
+    lease: int = 1
+
+    @property
+    def has_gate(self) -> bool:
+        return any("close" in script for script in self.scripts)
 
 
 class Code(NamedTuple):
@@ -84,29 +107,54 @@ class _ToldAfterTheLease(Claims):
         pass
 
 
+class _LooksAtTheGateBefore(Claims):
+    """Look at the gate before the claim, and leave the agent out of the claim."""
+
+    def _claim(self, entry: TaskState, claimant: Claimant) -> Claim:
+        return super()._claim(entry, claimant.replace(accepted=ALL))
+
+
+class _ClaimsToKnowEveryGate(Claims):
+    """Say in each claim that all closings were read."""
+
+    def _asked(self, claimant: Claimant) -> dict[str, Any]:
+        return {**super()._asked(claimant), "gates": 99}
+
+
 _ROUND = ("claim", "fail")
 _TWICE = ("claim", *_ROUND)
 SLEEP = Scenario("two claim, each may sleep past its lease", (_ROUND, _ROUND))
-DEATH = Scenario("two attempts, one worker dies", (("claim",), (*_ROUND, *_ROUND)), 2, leases=2)
+DEATH = Scenario("two attempts, one worker dies", (("claim",), (*_ROUND, *_ROUND)), 2, rounds=2)
 ERROR = Scenario("an append fails", (_TWICE, _ROUND), errors=1)
 ERRORS = Scenario("two appends fail", (_TWICE, _ROUND), errors=2)
 CANCEL = Scenario(
     "a task is cancelled and retried",
     (("claim", "work", "fail"), ("cancel", "retry"), ("claim", "done")),
 )
-SHORT = (SLEEP, DEATH, ERROR, ERRORS)
+LIMIT = Scenario("one closes the gate, one claims", (("claim", "close", "release"), _ROUND), 2)
+GATE = Scenario("a sleeper claims at the gate", (("close",), _ROUND), rounds=2, lease=3)
+SHORT = (SLEEP, DEATH, ERROR, ERRORS, LIMIT, GATE)
 LONG = (
     *SHORT,
     CANCEL,
-    Scenario("two claim twice, and may sleep twice", (_TWICE, _TWICE), leases=2),
-    Scenario("three claim, and may sleep twice", (_ROUND, _ROUND, _ROUND), leases=2),
-    Scenario("three claim, two attempts", (_ROUND, ("claim", "release"), ("claim",)), 2, leases=2),
+    LIMIT._replace(name="the same, and both may sleep twice", rounds=2),
+    Scenario(
+        "the gate is closed twice, and an append fails",
+        (("claim", "close", "release"), ("close",), _TWICE),
+        rounds=2,
+        errors=1,
+    ),
+    Scenario("two claim twice, and may sleep twice", (_TWICE, _TWICE), rounds=2),
+    Scenario("three claim, and may sleep twice", (_ROUND, _ROUND, _ROUND), rounds=2),
+    Scenario("three claim, two attempts", (_ROUND, ("claim", "release"), ("claim",)), 2, rounds=2),
 )
 VARIANTS = (
     ("the attempt of a sleeper counts", Code(_AttemptsOfSleepersCount), SLEEP),
     ("an error of the store uses an attempt up", Code(_ErrorsUseAttemptsUp), ERROR),
     ("a worker is told after its lease", Code(_ToldAfterTheLease), DEATH),
     ("a cancel frees the lock", Code(cancel_frees_the_lock=True), CANCEL),
+    ("a worker looks at the gate only before its claim", Code(_LooksAtTheGateBefore), LIMIT),
+    ("a sleeper claims to know the gate", Code(_ClaimsToKnowEveryGate), GATE),
 )
 
 
@@ -127,7 +175,7 @@ def prove(report: Report, *, short: bool) -> None:
 def explore(scenario: Scenario, code: Code | None = None) -> Exploration:
     """Visit all states. Stop at the first violation."""
     # A script that is run again must write the same lines.
-    with mock.patch.object(directing, "_nonce", return_value="nonce"):
+    with mock.patch.object(events, "nonce", return_value="nonce"):
         return _explore(_Crew(scenario, code or Code()))
 
 
@@ -206,7 +254,7 @@ class _Crew:
     def start(self) -> _State:
         spec = {"prompt": "x", "max_attempts": self._scenario.max_attempts}
         added = event("add", id=TASK, **spec)
-        world = World(0, self._scenario.errors, None, 0, (added,))
+        world = World(0, self._scenario.errors, None, 0, (added,), self._scenario.lease)
         return world, tuple(self._spot(n, ()) for n in range(len(self._scenario.scripts)))
 
     def moves(self, state: _State) -> Iterator[tuple[str, _State]]:
@@ -216,18 +264,20 @@ class _Crew:
                 continue
             for result, after in results_of(spot.call, world):
                 reached = self._spot(number, (*spot.results, result))
-                if reached.call is None:  # only its notes count from now on
+                if reached.call is None:  # only its notes matter from now on
                     reached = _Spot((), None, reached.notes)
                 move = f"w{number}: {spot.call} -> {result} {reached.notes[len(spot.notes) :]}"
                 yield move, (after, (*spots[:number], reached, *spots[number + 1 :]))
-        if world.time < self._scenario.leases and any(spot.call for spot in spots):
-            yield "a lease passes", (world._replace(time=world.time + 1), spots)
+        if world.time < self._scenario.rounds and any(spot.call for spot in spots):
+            yield "time passes", (world._replace(time=world.time + 1), spots)
 
     def violation(self, before: _State, after: _State) -> str:
         """Return the promise that a move has broken, "" if it broke none."""
         world, spots = after
         for number, (old, new) in enumerate(zip(before[1], spots, strict=True)):
             if len(new.tokens("told")) > len(old.tokens("told")):
+                if new.tokens("told")[-1] in world.behind:
+                    return f"w{number} was told of a claim behind the gate"
                 for other, spot in enumerate(spots):
                     if other != number and world.time < spot.at_work_until():
                         return f"w{number} was told while w{other} was at work"
@@ -258,7 +308,7 @@ class _Crew:
     def _spot(self, number: int, results: tuple[Result, ...]) -> _Spot:
         key = number, results
         if key not in self._spots:
-            port = Port(results)
+            port = Port(results, has_wall_clock=self._scenario.has_gate)
             try:
                 self._run(f"w{number}", self._scenario.scripts[number], port)
             except NextCall:
@@ -270,17 +320,21 @@ class _Crew:
         """Run a script from its beginning."""
         log = queue_log(port)
         claims = self._code.claims(log)
+        accepted = Accepted(None, AGENT) if self._scenario.has_gate else ALL
+        claimant = Claimant(worker, float(self._scenario.lease), accepted=accepted)
         token: int | None = None
         for op in script:
             try:
                 if op == "claim":
-                    claim = claims.named(TASK, worker, TTL, bound=False)
+                    claim = claims.named(TASK, claimant)
                     token = claim.token
                     port.notes.append(("told", token, int(claim.lock.holder["ends"])))
                 elif op == "cancel":
                     task = directing.cancel(log, TASK, worker, "")
                     if self._code.cancel_frees_the_lock and task.token:
                         log.release_quietly(TASK, task.worker, task.token)
+                elif op == "close":
+                    close_gate(log, AGENT, log.clock.now() + ROUND, "limit", worker)
                 elif op == "retry":
                     directing.retry(log, claims, TASK, worker)
                 elif token is not None and op == "work":
@@ -295,6 +349,6 @@ class _Crew:
                 port.notes.append(("stopped", token))
                 log.release_quietly(TASK, worker, token)
                 token = None
-            except (LockHeld, WrongState, StoreError):
+            except (LockHeld, WrongState, StoreError, NoTask):
                 pass
         port.notes += [("not voided", token) for _, _, token in claims._untold]

@@ -1,12 +1,13 @@
 """The world in which `proof.queue_explorer` lets workers claim one task.
 
-It has the queue's log, one lock and the time, counted in leases. A process reaches it
-through a `Port`, one step at a time. The classes below stand for swarm's own store, clock
-and lock table.
+The world has the queue's log, one lock and the time, counted in rounds. A process
+reaches the world through a `Port`, one step at a time. The classes below stand for
+swarm's own store, clock and lock table.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,9 +15,11 @@ from swarm.errors import LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.expiry import EXPIRED, FREE, HELD, LockStatus
 from swarm.locks.record import Lock
 from swarm.queue.log import QueueLog
+from swarm.system.clock import from_iso, to_iso
 
 TASK = "t"
-TTL = 1.0
+AGENT = "claude"
+ROUND = 100.0  # seconds of the wall clock in a round: more than clocks may differ
 
 
 class Row(NamedTuple):
@@ -34,6 +37,9 @@ class World(NamedTuple):
     row: Row | None
     tokens: int
     lines: tuple[bytes, ...]
+    lease: int = 1
+    behind: tuple[int, ...] = ()
+    """The tokens of claims that were written while a gate was closed."""
 
 
 Call = tuple[Any, ...]
@@ -52,7 +58,9 @@ def results_of(call: Call, world: World) -> Iterator[tuple[Result, World]]:
     elif what == "status":
         yield (row, row is not None and world.time < row.ends), world
     elif what == "append":
-        written = world._replace(lines=(*world.lines, args[0]))
+        written = world._replace(
+            lines=(*world.lines, args[0]), behind=(*world.behind, *_behind_gate(world, args[0]))
+        )
         yield len(written.lines), written
         if world.errors:
             yield _ERROR, written._replace(errors=world.errors - 1)
@@ -61,19 +69,27 @@ def results_of(call: Call, world: World) -> Iterator[tuple[Result, World]]:
         if row is not None and world.time < row.ends:
             yield None, world
         else:
-            taken = Row(args[0], world.tokens + 1, world.time + 1)
+            taken = Row(args[0], world.tokens + 1, world.time + world.lease)
             yield taken, world._replace(row=taken, tokens=taken.token)
     elif row is None or (row.worker, row.token) != tuple(args[:2]):
         yield None, world
     elif what == "release":
         yield row, world._replace(row=None)
     elif what == "heartbeat":
-        changed = row if row.must_stop else row._replace(ends=world.time + 1)
+        changed = row if row.must_stop else row._replace(ends=world.time + world.lease)
         yield changed, world._replace(row=changed)
     else:
         assert what == "stop"
         changed = row._replace(must_stop=args[2])
         yield changed, world._replace(row=changed)
+
+
+def _behind_gate(world: World, line: bytes) -> list[int]:
+    """Return the token of a claim if the gate is closed when the claim is written."""
+    event = json.loads(line)
+    closed = [json.loads(each) for each in world.lines if b'"op": "close"' in each]
+    is_closed = any((from_iso(each["until"]) or 0.0) > world.time * ROUND for each in closed)
+    return [event["token"]] if is_closed and event["op"] == "claim" else []
 
 
 def queue_log(port: Port) -> QueueLog:
@@ -91,7 +107,8 @@ class NextCall(BaseException):
 class Port:
     """The steps of one process: results that are known, then the next step."""
 
-    def __init__(self, results: tuple[Result, ...]) -> None:
+    def __init__(self, results: tuple[Result, ...], *, has_wall_clock: bool = False) -> None:
+        self.has_wall_clock = has_wall_clock
         self.pending: Call | None = None
         self.notes: list[tuple[Any, ...]] = []
         self._results = results
@@ -110,7 +127,9 @@ class Port:
         return result
 
     def read(self, start: int) -> tuple[bytes, ...]:
-        """Read the log. A reader that has just read up to its end has read it all."""
+        """Read the log. If the last step has read up to the end of the log, there is
+        nothing left to read.
+        """
         if start == self._read_up_to:
             return ()
         lines: tuple[bytes, ...] = self.call("read", start)
@@ -126,10 +145,11 @@ class _Clock:
         return float(self._port.call("clock"))
 
     def now(self) -> float:
-        return 0.0
+        """Take a step only where the wall clock decides: at gates."""
+        return float(self._port.call("clock")) * ROUND if self._port.has_wall_clock else 0.0
 
     def written(self, moment: float) -> str:
-        return ""
+        return to_iso(moment) if self._port.has_wall_clock else ""
 
 
 class _Store:
@@ -203,7 +223,7 @@ def _lock(row: Row) -> Lock:
         worker=row.worker,
         acquired_at="",
         heartbeat_at="",
-        ttl=TTL,
+        ttl=None,
         expires_at="",
         token=row.token,
         holder={"ends": row.ends, "must_stop": row.must_stop},

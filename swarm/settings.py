@@ -15,11 +15,10 @@ DEFAULT_STATE_DIR = "/tmp/ai_swarm"
 DEFAULT_LOCK_TTL = 300
 
 
-def state_dir() -> tuple[str, bool]:
-    """Return the state directory as an absolute path, and whether it can be trusted.
+def named_state_dir() -> str:
+    """Return the state directory that a variable names as an absolute path, "" if no
+    variable names one.
 
-    The default directory is predictable, so the store checks it. swarm names it in the
-    environment of the processes that it starts, so a variable does not make it trusted.
     Raise BadInput if two variables name different directories.
     """
     chosen = variable("SWARM_STATE_DIR")
@@ -31,11 +30,8 @@ def state_dir() -> tuple[str, bool]:
             "Unset one of the two variables, or set both to the same directory."
         )
     path = chosen or other
-    if not path:
-        return DEFAULT_STATE_DIR, False
     try:
-        path = absolute_path(path)
-        return path, path != DEFAULT_STATE_DIR
+        return absolute_path(path) if path else ""
     except FileNotFoundError:
         raise StoreError(
             f"the state directory is {path!r}, but the working directory has been removed. "
@@ -79,6 +75,16 @@ def durable() -> bool:
 def worker() -> str:
     """Return the worker name in SWARM_WORKER, "" if the variable is not set."""
     return variable("SWARM_WORKER")
+
+
+def in_pane() -> bool:
+    """Return whether `swarm up` started this process in a pane."""
+    return bool(pane())
+
+
+def pane() -> str:
+    """Return the name of the pane in which `swarm up` started this process, else ""."""
+    return variable("SWARM_PANE")
 
 
 def task() -> str:

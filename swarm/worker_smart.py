@@ -1,5 +1,7 @@
-"""The public names of workers, from `swarm.workers.worker`."""
+"""The public names of workers, from `swarm.workers`."""
 
+from swarm.workers.function import LimitReached, Work
+from swarm.workers.launch import preset_agent
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker, Tally
 
-__all__ = ["BACKOFF", "GRACE", "SmartWorker", "Tally"]
+__all__ = ["BACKOFF", "GRACE", "LimitReached", "SmartWorker", "Tally", "Work", "preset_agent"]

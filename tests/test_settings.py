@@ -40,7 +40,7 @@ def test_a_state_directory_is_made_absolute_as_os_does_it(
 ) -> None:
     monkeypatch.delenv("AI_SWARM_DIR", raising=False)
     monkeypatch.setenv("SWARM_STATE_DIR", path)
-    assert settings.state_dir() == (os.path.abspath(path), True)
+    assert settings.named_state_dir() == os.path.abspath(path)
 
 
 def test_a_variable_that_a_program_sets_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_a_name_is_decoded_as_the_system_encodes_it(tmp_path: Path) -> None:
         "import os, sys; from swarm import settings; assert sys.getfilesystemencoding() == "
         "'iso8859-1'\n"
     )
-    program += "assert settings.state_dir()[0] == os.environ['SWARM_STATE_DIR'] == '/tmp/\\xe9'"
+    program += "assert settings.named_state_dir() == os.environ['SWARM_STATE_DIR'] == '/tmp/\\xe9'"
     environment = {
         **os.environ,
         **latin_1(tmp_path),

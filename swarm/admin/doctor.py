@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from swarm import settings
+from swarm.admin.agent_checks import check_agents
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.admin.cleaner_check import check_cleaners
 from swarm.admin.content_checks import CHECKS, Case
@@ -21,12 +21,15 @@ from swarm.admin.machine_checks import (
     check_python,
     check_waiting,
 )
+from swarm.admin.project_check import check_project
 from swarm.admin.server_checks import check_server, reach_command
 from swarm.admin.state_dir_check import check_state_dir
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.table import LockTable
 from swarm.stores.default import default_store, store_url
+from swarm.stores.file import state_dir
 from swarm.stores.file.store import FileStore
+from swarm.stores.location import Location, location_of
 from swarm.stores.server.base import ServerStore
 from swarm.terminal.text import duration, quoted
 
@@ -42,16 +45,23 @@ def examine() -> list[Check]:
         *_guarded("waiting", check_waiting),
     ]
     try:
-        root, chosen = settings.state_dir()
+        directory = state_dir.named()
     except SwarmError as error:
-        fix = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else "cd /"
+        advised = str(error).partition(" run: ")[2] or "cd /"
+        fix = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else advised
         found.append(Check("state directory", FAULT, str(error), fix))
     else:
+        root, chosen = directory.path, directory.trusted
+        found += _guarded("project", lambda: check_project(_location(root)))
         found += _guarded("state directory", lambda: check_state_dir(root, chosen=chosen))
         found += _guarded("cleaning", lambda: check_cleaners(root))
         if not any((check.name, check.state) == ("state directory", FAULT) for check in found):
             found += _guarded("store", lambda: _check_store(root, chosen=chosen))
-    return [*found, *_guarded("optional parts", check_optional_parts)]
+    return [
+        *found,
+        *_guarded("agents", check_agents),
+        *_guarded("optional parts", check_optional_parts),
+    ]
 
 
 def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:
@@ -73,6 +83,13 @@ def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:
     case = Case(root, store, LockTable(store))
     for name, check in CHECKS:
         yield from _guarded(name, lambda check=check: check(case))  # type: ignore[misc]
+
+
+def _location(root: str) -> Location:
+    try:
+        return location_of(default_store())
+    except SwarmError:
+        return Location(state_dir=root)  # another check reports the store
 
 
 def _check_answer(store: ServerStore[Any]) -> Check:
@@ -116,6 +133,6 @@ def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
 
 def _shown_root() -> str:
     try:
-        return quoted(settings.state_dir()[0])
+        return quoted(state_dir.named().path)
     except SwarmError:
         return "."

@@ -1,11 +1,10 @@
-"""Copy the status log and the queue from one store to another, line by line.
+"""Copy the status log, the queue and the usage from one store to another, line by line.
 
-During the copy, no worker and no command may use one of the two stores. Locks are not
-copied, and no lock may be held in one of the two stores. The tokens of the new store
-are larger than all tokens of the old store. So a worker that wakes up late with an old
-token is refused in the new store too. A copy that was interrupted can be repeated: the
-lines in the new store must be the first lines of the old store. The copy does not
-change the old store.
+During the copy, no worker and no command may use either store. Locks are not copied,
+and no lock may be held in either store. The tokens of the new store are larger than all
+tokens of the old store. So a worker that wakes up late with an old token is refused in
+the new store too. A copy that was interrupted can be repeated: the lines in the new
+store must be the first lines of the old store. The copy does not change the old store.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from swarm.errors import LockHeld, StoreError
 from swarm.locks.lease import Lease
 from swarm.locks.table import NAMESPACE, LockTable
 from swarm.queue.events import LOG as TASKS
+from swarm.queue.usage import LOG as USAGE
 from swarm.status.log import LOG as STATUS
 from swarm.stores.contract import Store
 
@@ -26,12 +26,13 @@ _TTL = 30.0
 
 
 class Moved(NamedTuple):
-    """The result of a migration: the number of lines of each log, and a number that all
-    later tokens exceed.
+    """The result of a migration: the number of lines of each log, and a number that is
+    smaller than all later tokens.
     """
 
     status: int
     tasks: int
+    usage: int
     token: int
 
 
@@ -48,10 +49,10 @@ def migrate(
         _refuse_held(store)
     new.advance_tokens(NAMESPACE, old.highest_token(NAMESPACE))
     with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:
-        status, tasks = (_copy(old, new, log, progress) for log in (STATUS, TASKS))
+        copies = {log: _copy(old, new, log, progress) for log in (STATUS, TASKS, USAGE)}
         lease.check()
         _refuse_held(old)
-        for log, copied in ((STATUS, status), (TASKS, tasks)):
+        for log, copied in copies.items():
             for store, which in ((old, "old"), (new, "new")):
                 if sum(1 for _ in _lines(store, log)) != copied:
                     raise StoreError(
@@ -61,7 +62,7 @@ def migrate(
                     )
         token = old.highest_token(NAMESPACE)  # a lock may have been acquired and released meanwhile
         new.advance_tokens(NAMESPACE, token)
-    return Moved(status, tasks, token)
+    return Moved(copies[STATUS], copies[TASKS], copies[USAGE], token)
 
 
 def _refuse_held(store: Store) -> None:

@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from swarm.admin.check import FAULT, OK, WARNING, Check
-from swarm.locks import reservations, table
-from swarm.queue import events
+from swarm.locks import presence, reservations, table
+from swarm.queue import events, usage
 from swarm.status import log
 from swarm.stores.file.layout import directories
 from swarm.stores.file.state_dir import owner_name
@@ -46,7 +46,7 @@ _DOUBTFUL_FILESYSTEMS = {
 _LOCAL_DISK = "export SWARM_STATE_DIR=/a/directory/on/a/local/disk"
 _WARN_BYTES, _MIN_BYTES = 200 << 20, 5 << 20
 _WARN_INODES, _MIN_INODES = 2000, 50
-_FILES = ("status.log", ".tasks/tasks.log")
+_FILES = ("status.log", ".tasks/tasks.log", ".usage/usage.log")
 
 
 def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
@@ -174,9 +174,10 @@ def _check_permissions(root: str) -> Iterator[Check]:
 
 
 def _check_modes(root: str) -> Iterator[Check]:
-    """Find files that other users may read or write, such as those of an earlier version.
+    """Find files that other users may read or write, such as files of an earlier
+    version.
 
-    swarm changes no mode: the user may have chosen it.
+    swarm does not change the mode of a file, because the user may have chosen it.
     """
     shared = 0
     for folder, _, names in os.walk(root):
@@ -184,7 +185,7 @@ def _check_modes(root: str) -> Iterator[Check]:
             try:
                 mode = os.lstat(f"{folder}/{name}").st_mode
             except FileNotFoundError:
-                continue  # just removed
+                continue  # the file was just removed
             shared += bool(stat.S_ISREG(mode) and mode & 0o066)
     if shared:
         text = (
@@ -223,7 +224,9 @@ def _check_path(
 def checked_directories(root: str) -> list[str]:
     """Return every directory that swarm may have made in a state directory."""
     return directories(
-        root, namespaces=(table.NAMESPACE, reservations.NAMESPACE), logs=(log.LOG, events.LOG)
+        root,
+        namespaces=(table.NAMESPACE, reservations.NAMESPACE, presence.NAMESPACE),
+        logs=(log.LOG, events.LOG, usage.LOG),
     )
 
 
@@ -272,8 +275,8 @@ def _renaming(folder: str) -> str:
     opened = os.open(f"{folder}/inner", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.rmdir(f"{folder}/inner")
-        # `swap` relies on it: no file can be moved into a removed directory, even if it
-        # is open.
+        # `swap` relies on this: no file can be moved into a removed directory, even if
+        # the directory is open.
         os.rename(f"{folder}/file", "moved", dst_dir_fd=opened)
     except (FileNotFoundError, NotADirectoryError):
         return ""

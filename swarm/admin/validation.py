@@ -1,10 +1,10 @@
-"""Checks of every status record and lock file of a swarm.
+"""Checks of every status record, report of usage and lock file of a swarm.
 
-`schemas/` documents the form of both as JSON Schema. The checks in this module are
-plain Python, so that `swarm log validate` needs no package. A test compares the
-verdicts of these checks with the verdicts of the jsonschema library. Beyond the
-schemas, two keys with one meaning must have equal values, a time must be a valid time,
-and a lock file must be named after its task.
+`schemas/` documents the form of status records and lock files as JSON Schema. The
+checks in this module are plain Python, so that `swarm log validate` needs no package. A
+test compares the verdicts of these checks with the verdicts of the jsonschema library.
+The checks go beyond the schemas in three points. Two keys with one meaning must have
+equal values, a time must be valid, and a lock file must be named after its task.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from swarm.errors import StoreError
 from swarm.formats import json_codec
 from swarm.inputs import MAX_TTL, check_name
 from swarm.locks.table import NAMESPACE
+from swarm.queue.usage import LOG as USAGE
+from swarm.queue.usage import parse_report
 from swarm.status.log import LOG, STATES
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso
@@ -31,9 +33,9 @@ Rule = tuple[Callable[[object], bool], str]  # whether a value is valid; what th
 def faults(
     store: Store, progress: Callable[[int], object] = lambda count: None
 ) -> Iterator[tuple[str, str]]:
-    """Yield every fault of a store's log and locks, as its position and a description.
+    """Yield every fault of a store's logs and locks, as its position and a description.
 
-    `progress` is called with the number of lines that were read until then.
+    During the check, `progress` is called with the number of lines that were read.
     """
     for count, (where, line, complete) in enumerate(store.numbered(LOG)):
         if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:
@@ -42,6 +44,9 @@ def faults(
             yield where, "the last line is not complete"
         elif line.strip():
             yield from ((where, fault) for fault in record_faults(line))
+    for where, line, complete in store.numbered(USAGE):
+        if complete and line.strip():
+            yield from ((where, fault) for fault in usage_faults(line))
     for key in store.keys(NAMESPACE):
         try:
             data = store.read(key)
@@ -65,6 +70,14 @@ def record_faults(line: bytes) -> Iterator[str]:
     if isinstance(record, dict):
         yield from _unequal(record, ("type", "state"), ("reason", "message"))
         yield from _bad_times(record, "timestamp")
+
+
+def usage_faults(line: bytes) -> Iterator[str]:
+    """Yield what is wrong with one line of the usage log."""
+    try:
+        parse_report(line)
+    except ValueError as error:
+        yield f"not a report of usage: {error}"
 
 
 def lock_faults(data: bytes, task: str) -> Iterator[str]:

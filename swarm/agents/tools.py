@@ -29,7 +29,8 @@ THEN = ("retry", "never", "release")  # the state of the task after `fail`
 STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
 _MAX_ROWS = 20  # of each list of the board
 _MAX_TEXT = 200  # characters of a text on the board
-_FOREIGN_KINDS = ("waiting", "error", "failed")  # problems whose text an agent or a user wrote
+# Problems whose text an agent or a user wrote, or a part of it.
+_FOREIGN_KINDS = ("waiting", "died", "gate", "denied", "error", "failed")
 
 Answer = dict[str, Any]
 Stopped = Callable[[], bool]

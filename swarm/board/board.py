@@ -5,6 +5,12 @@ then the queue.
 board:
 
     waiting     the task waits for a user: its latest record is WAIT or HELP
+    budget      a budget is reached: swarm asks before agents spend more
+    idle        tasks are ready, and no worker runs
+    died        a worker ended without saying so, or with an error
+    unserved    workers run, but none of them accepts the task
+    gate        the gate of an agent is closed
+    denied      an agent was denied a tool call; the reason says how to allow it
     gone        the holder of the task has ended, or let its lease run out
     failed      the task has failed in the queue
     error       the task's latest record is ERROR
@@ -17,20 +23,33 @@ from __future__ import annotations
 
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import FrozenRecord
+from swarm.stores.location import Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 # Kinds of problem whose text contains no age.
-_TIMELESS = ("waiting", "error", "failed")
-KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
+_STAFFING = ("budget", "idle", "died", "unserved", "gate")
+_TIMELESS = ("waiting", "error", "failed", "denied", *_STAFFING)
+KINDS = (
+    "waiting",
+    *_STAFFING,
+    "denied",
+    "gone",
+    "failed",
+    "error",
+    "unreadable",
+    "lease",
+    "blocked",
+)
 
 
 class Problem(FrozenRecord):
     """A line that asks a user to act.
 
-    `fix` is the command that helps or shows more. `since` is "" if the time is unknown.
+    `fix` is the command that helps or shows more. `since` is "" if the time is unknown,
+    and `task_id` if the problem is not about one task.
     """
 
     kind: str
@@ -79,6 +98,41 @@ class LockRow(FrozenRecord):
     token: int | None
 
 
+class LivingWorker(FrozenRecord):
+    """A worker that runs now, with or without a task."""
+
+    worker: str
+    agent: str
+    accepts_commands: bool
+    since: str
+    host: str
+    pid: int
+
+
+class ClosedGate(FrozenRecord):
+    """A gate that is closed now. `until` is "" if only a user opens it."""
+
+    agent: str
+    until: str
+    since: str
+    reason: str
+    worker: str
+    budget: float
+
+
+class TotalUsage(FrozenRecord):
+    """What all attempts together have cost, as the agents report it: an estimate."""
+
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
 class WorkerLastSeen(FrozenRecord):
     """The latest status record of a worker."""
 
@@ -104,10 +158,17 @@ class Board(FrozenRecord):
     cursor: str
     """The cursor after the last record on this board, for `swarm log follow --since`.
     """
+    living: tuple[LivingWorker, ...] = ()
+    gates: tuple[ClosedGate, ...] = ()
+    usage: TotalUsage = TotalUsage()
+    hint: str = ""
+    """What to do if no worker has started yet, else ""."""
+    location: Location = Location()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.records or self.damaged or self.locks or sum(self.queue.values()))
+        known = self.records or self.damaged or self.locks or sum(self.queue.values())
+        return not (known or self.living or self.problems)
 
     def fingerprint(self) -> object:
         """Return a value that differs between two boards if more than the time has
@@ -118,17 +179,24 @@ class Board(FrozenRecord):
             for p in self.problems
         ]
         work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in self.workers]
-        return problems, work, self.queue, self.blocked, self.is_empty
+        living = [(each.worker, each.agent, each.pid) for each in self.living]
+        more = (living, self.gates, self.usage, self.hint)
+        return problems, work, self.queue, self.blocked, self.is_empty, more
 
     def fields(self) -> dict[str, Any]:
         """Return the board as a dict for JSON."""
         return {
             "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,
+            "location": self.location.as_dict(),
             "problems": [problem.as_dict() for problem in self.problems],
             "workers": [work.as_dict() for work in self.workers],
             "locks": [lock.as_dict() for lock in self.locks],
             "queue": {**self.queue, "blocked": self.blocked, "total": sum(self.queue.values())},
             "seen": [seen.as_dict() for seen in self.seen],
             "log": {"cursor": self.cursor, "records": self.records, "damaged": self.damaged},
+            "living": [worker.as_dict() for worker in self.living],
+            "gates": [gate.as_dict() for gate in self.gates],
+            "usage": self.usage.as_dict(),
+            "hint": self.hint,
         }

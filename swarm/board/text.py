@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from swarm.board.board import ActiveTask, Board, Problem
+from swarm.board.board import ActiveTask, Board, Problem, TotalUsage
 from swarm.system.clock import from_iso
 from swarm.terminal.text import cut, duration, fill, shown, width
 
@@ -18,6 +18,12 @@ Line = list[tuple[str, str]]  # pieces of text, each with its colour, "" for non
 _DEFAULT_ROWS = 20  # of each section, if there is no height
 _LABELS = {
     "waiting": ("WAITS", "yellow"),
+    "budget": ("BUDGET", "yellow"),
+    "idle": ("NO WORKER", "red"),
+    "died": ("DIED", "red"),
+    "unserved": ("NO AGENT", "yellow"),
+    "gate": ("GATE", "yellow"),
+    "denied": ("DENIED", "red"),
     "gone": ("GONE", "red"),
     "failed": ("FAILED", "red"),
     "error": ("ERROR", "red"),
@@ -27,6 +33,12 @@ _LABELS = {
 }
 _MORE = {
     "waiting": ("waiting for a user", "swarm status --json"),
+    "budget": ("of budgets that are reached", "swarm gate list"),
+    "idle": ("without a worker", "swarm status --json"),
+    "died": ("of workers that died", "swarm status --json"),
+    "unserved": ("without an agent", "swarm status --json"),
+    "gate": ("of closed gates", "swarm gate list"),
+    "denied": ("with a denied tool call", "swarm task list --state failed"),
     "gone": ("whose holder is gone", "swarm lock list"),
     "failed": ("failed", "swarm task list --state failed"),
     "error": ("with an error", "swarm status --json"),
@@ -70,7 +82,7 @@ class _Screen:
         if board.is_empty:
             return self._welcome()
         foot = self._foot()
-        head = [self._title(), []]
+        head = [self._title(), *self._location(), []]
         if height is None:
             problem_rows, work_rows = 3 * _DEFAULT_ROWS, _DEFAULT_ROWS
         else:
@@ -87,6 +99,7 @@ class _Screen:
     def _welcome(self) -> list[Line]:
         return [
             [("Nothing has happened here yet: no records, no locks, no tasks.", "bold")],
+            *self._location(),
             [],
             [("  swarm task add hello --prompt 'Say hello'   adds a task to the queue", "")],
             [("  swarm lock acquire hello worker-1 300       locks a task without a queue", "")],
@@ -104,6 +117,10 @@ class _Screen:
         gap = self._columns - width(f"swarm  {state[0]} · {work}") - len(time)
         clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
         return [("swarm", "bold"), ("  ", ""), state, (f" · {work}", ""), *clock]
+
+    def _location(self) -> list[Line]:
+        text = shown(self._board.location.text)
+        return [[(f"{text[:1].upper()}{text[1:]}", "dim")]] if text else []
 
     # Problems -------------------------------------------------------------------------
 
@@ -133,11 +150,13 @@ class _Screen:
         label, colour = _LABELS[problem.kind]
         since = from_iso(problem.since)
         age = "" if since is None else f" · {duration(max(0.0, self._now - since))}"
-        who = f" · {cut(shown(problem.worker), 24)}" if problem.worker else ""
+        names = [name for name in (problem.task_id, problem.worker) if name]
+        first = cut(shown(names[0]), 32) if names else ""
+        others = "".join(f" · {cut(shown(name), 24)}" for name in names[1:])
         head: Line = [
             (fill(label, indent), colour),
-            (cut(shown(problem.task_id), 32), "bold"),
-            (f"{who}{age}: ", ""),
+            (first, "bold"),
+            (f"{others}{age}: " if names else "", ""),
         ]
         return [
             [*head, (shown(problem.text), "")],
@@ -149,7 +168,7 @@ class _Screen:
     def _work(self, rows: int) -> list[Line]:
         work = self._board.workers
         if not work:
-            return [[("  no worker", "dim")]]
+            return [[(f"  {self._when_idle()}", "dim")]]
         count = len(work) if len(work) <= rows else max(0, rows - 1)
         cells = [self._cells(one) for one in work[:count]]
         widths = [max((width(row[column]) for row in cells), default=0) for column in range(4)]
@@ -164,6 +183,14 @@ class _Screen:
                 [("  ", ""), (f"… {'and ' if count else ''}{more}, see: swarm lock list", "dim")]
             )
         return lines
+
+    def _when_idle(self) -> str:
+        if self._board.hint:
+            return shown(self._board.hint)
+        count = len(self._board.living)
+        if not count:
+            return "no worker"
+        return f"{count:,} workers wait for tasks" if count > 1 else "1 worker waits for a task"
 
     def _cells(self, work: ActiveTask) -> tuple[str, str, str, str, str]:
         held = "?" if work.held_for is None else duration(work.held_for)
@@ -182,6 +209,8 @@ class _Screen:
                 if board.queue.get(state):
                     line += [(" · ", "dim"), (f"{board.queue[state]:,} {state}", colour)]
             lines += [line, self._bar(total)]
+        if usage := cost_line(board.usage):
+            lines.append([("Cost", "bold"), (f"   {usage}", "")])
         damaged = f", {board.damaged} damaged (swarm log validate)" if board.damaged else ""
         lines.append(
             [
@@ -200,6 +229,16 @@ class _Screen:
         ):
             line.append((mark * size, colour))
         return line
+
+
+def cost_line(usage: TotalUsage) -> str:
+    """Return what the agents report as their cost, "" if they report nothing."""
+    if not (usage.turns or usage.tokens or usage.cost_usd):
+        return ""
+    return (
+        f"${usage.cost_usd:,.2f} · {usage.turns:,} turn{'s' * (usage.turns != 1)} · "
+        f"{usage.tokens:,} tokens, as the agents report it"
+    )
 
 
 def _shares(sizes: Sequence[int], rows: int) -> list[int]:

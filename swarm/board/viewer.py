@@ -8,7 +8,18 @@ StoreError.
 
 from __future__ import annotations
 
-from swarm.board.board import KINDS, ActiveTask, Board, LockRow, Problem, WorkerLastSeen
+from swarm.board.board import (
+    KINDS,
+    ActiveTask,
+    Board,
+    ClosedGate,
+    LivingWorker,
+    LockRow,
+    Problem,
+    TotalUsage,
+    WorkerLastSeen,
+)
+from swarm.board.staffing import Staffing
 from swarm.errors import StoreError
 from swarm.locks.expiry import orphaned
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
@@ -17,20 +28,26 @@ from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, 
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import effective_state
+from swarm.queue.usage import Usage, UsageLog
+from swarm.status.events import DENIED
 from swarm.status.reader import StatusReader
+from swarm.stores.location import location_of
 from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeVar
 
+    from swarm.formats.frozen_record import FrozenRecord
     from swarm.locks.expiry import LockStatus
     from swarm.locks.record import Lock
     from swarm.queue.task_state import TaskState
     from swarm.stores.contract import Store
 
+    Row = TypeVar("Row", bound=FrozenRecord)
     Look = LockStatus | StoreError
 
 # A lease is about to end if less than both of these is left. With heartbeats, at
@@ -48,10 +65,15 @@ class Viewer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._location = location_of(store)
         self._status = StatusReader(store)
         self._tasks = LogFold(store, TASKS, QueueState)
+        self._usage = UsageLog(store)
         # Tasks with the token of the claim whose worker is dead.
         self._dead: frozenset[tuple[str, int]] = frozenset()
+        self._spent = Usage()
+        self.cost_of_tasks: Mapping[str, Usage] = {}
+        """What each task has cost, at the time of the last read."""
 
     @property
     def queue(self) -> QueueState:
@@ -61,9 +83,9 @@ class Viewer:
     @property
     def queue_version(self) -> object:
         """A value that two reads share if every task was in the same state at both
-        reads.
+        reads, and had cost the same.
         """
-        return self._tasks.cursor, self._dead
+        return self._tasks.cursor, self._dead, self._spent
 
     def state_of(self, entry: TaskState) -> str:
         """Return the state of a task at the time of the last read.
@@ -93,7 +115,11 @@ class Viewer:
             if name in running and running[name].token == token and _is_free(locks.get(name))
         )
         dead = frozenset(name for name, _ in self._dead)
-        return _BoardBuilder(self._store, self._status, self.queue, locks, dead).board()
+        self.cost_of_tasks, self._spent = self._usage.totals("task"), self._usage.total()
+        board = _BoardBuilder(
+            self._store, self._status, self.queue, locks, dead, self._spent
+        ).board()
+        return board.replace(location=self._location)
 
     def wait(self, timeout: float) -> bool:
         """Wait for a new status record.
@@ -127,6 +153,7 @@ class _BoardBuilder:
         queue: QueueState,
         locks: dict[str, Look],
         dead: frozenset[str],
+        usage: Usage,
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -135,10 +162,14 @@ class _BoardBuilder:
         self._queue = queue
         self._locks = locks
         self._dead = {name: queue.entries[name] for name in dead}
+        self._staffing = Staffing(store, queue, self._dead)
+        self._usage = usage
 
     def board(self) -> Board:
+        counts = self._counts()
         found = [
             *self._waiting(),
+            *self._staffing.problems(counts),
             *self._gone(),
             *self._failed(),
             *self._errors(),
@@ -150,7 +181,7 @@ class _BoardBuilder:
             problems=tuple(sorted(found, key=lambda problem: KINDS.index(problem.kind))),
             workers=tuple(self._workers()),
             locks=tuple(self._held()),
-            queue=self._counts(),
+            queue=counts,
             blocked=len(self._queue.blocked()),
             seen=tuple(
                 WorkerLastSeen(last.worker, last.task_id, last.state, last.at, last.text)
@@ -159,6 +190,10 @@ class _BoardBuilder:
             records=self._status.records,
             damaged=self._status.damaged,
             cursor=self._cursor,
+            living=tuple(_picked(LivingWorker, each) for each in self._staffing.living),
+            gates=tuple(_picked(ClosedGate, gate) for gate in self._staffing.gates),
+            usage=total_usage(self._usage),
+            hint=self._staffing.hint(counts),
         )
 
     # Problems -------------------------------------------------------------------------
@@ -229,7 +264,7 @@ class _BoardBuilder:
             text = f"{reason or 'failed'} (attempt {entry.attempts} of {entry.max_attempts})"
             found.append(
                 Problem(
-                    "failed",
+                    _kind("failed", reason),
                     entry.id,
                     entry.worker,
                     entry.since,
@@ -248,7 +283,8 @@ class _BoardBuilder:
             text = last.text or "no reason was given"
             if entry is not None and entry.state == READY:
                 text += f" (attempt {entry.attempts} of {entry.max_attempts}; it is tried again)"
-            found.append(Problem("error", task, last.worker, last.at, text, self._show(task)))
+            kind = _kind("error", text)
+            found.append(Problem(kind, task, last.worker, last.at, text, self._show(task)))
         return found
 
     def _of_locks(self) -> list[Problem]:
@@ -377,6 +413,21 @@ class _BoardBuilder:
 
     def _show(self, task: str) -> str:
         return f"swarm {'task show' if task in self._queue.entries else 'log query'} {quoted(task)}"
+
+
+def _kind(kind: str, reason: str) -> str:
+    return "denied" if reason.startswith(DENIED) else kind
+
+
+def total_usage(usage: Usage) -> TotalUsage:
+    """Return usage as a board shows it."""
+    counts = (usage.turns, usage.input_tokens, usage.output_tokens)
+    return TotalUsage(*counts, round(usage.cost_usd, 6))
+
+
+def _picked(kind: type[Row], record: FrozenRecord) -> Row:
+    """Return a row of the board with the fields of the same names of another record."""
+    return kind(**{name: getattr(record, name) for name in kind.field_names()})
 
 
 def _about_lease(lock: Lock, left: float) -> str:

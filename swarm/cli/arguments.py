@@ -51,6 +51,7 @@ class Option:
 COMMON_OPTIONS = (
     Option("--json", text="print the answer as one JSON object"),
     Option("--store", "URL", "use the store at this URL instead of SWARM_STORE"),
+    Option("--state-dir", "DIR", "use the swarm in this directory instead of the project's"),
 )
 
 

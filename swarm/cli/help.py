@@ -47,7 +47,7 @@ def group_help(title: str, commands: Mapping[str, Command], columns: int) -> str
     lines += [line for command in commands.values() for line in _example(command.example, columns)]
     lines += [
         "",
-        "Every command also takes --json and --store URL.",
+        "Every command also takes --json, --store and --state-dir.",
         f"More about a command: {title} COMMAND --help",
     ]
     lines += ["", *_exit_codes("", columns)]

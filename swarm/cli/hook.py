@@ -60,6 +60,10 @@ def hook(call: Call) -> int:
 
 def _answer(event: HookEvent, given: str | None) -> Answer | None:
     worker = whoami(given)
+    if settings.in_pane() and not settings.task():
+        from swarm.agents.pane_hooks import note
+
+        note(event, worker)
     if event.name == "SessionStart":
         _name_the_worker(worker)
     state = HookState(worker)

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 # modules.
 _COMMANDS = {
     "Work": {
+        "init": "make a project: a state directory of its own, and swarm.toml",
         "run": "run a command while holding a task's lock",
         "task": "add, claim and finish tasks of the queue",
         "worker": "run a worker that gives queued tasks to an agent",
         "status": "show problems, and which worker has which task",
         "web": "show the swarm as a live page in the browser",
+        "cost": "show what tasks cost, as the agents report it",
+        "gate": "stop the workers of an agent for a while",
         "wait": "wait until a task is done, or until its lock is free",
         "demo": "see three workers share a queue while one worker is killed",
     },
@@ -58,7 +61,12 @@ _COMMANDS = {
         "version": "print the version",
     },
 }
-_MODULES = {"demo": "demo.play", **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux")}
+_MODULES = {
+    "demo": "demo.play",
+    "gate": "queue.gate",
+    "cost": "queue.cost",
+    **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux"),
+}
 # What users type, and the command that does it.
 _ELSEWHERE = {
     "swarm lock wait": "swarm wait TASK --for free",
@@ -67,9 +75,12 @@ _ELSEWHERE = {
 # They keep programs away that remove old files; so do `run` and `worker`, once there is a
 # state directory.
 _RUN_LONG = ("swarm web", "swarm mcp", "swarm wait", "swarm log follow")
+_KEEP_STATE_DIR = ("swarm run", "swarm worker")  # so do those that run long
+_CHOICES = {"--store": "redis://host/0", "--state-dir": "./state"}
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version", "version")
 _EXAMPLES = (
+    "swarm init",
     "swarm task add login --prompt 'Fix the login bug'",
     "swarm worker --id 1 --exec 'claude -p'",
     "swarm run nightly-build -- make all",
@@ -77,7 +88,8 @@ _EXAMPLES = (
     "swarm help task add",
 )
 _NOTES = """\
-The state is in the directory $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm.
+In a project, the state is in its directory .swarm, which `swarm init` makes. Elsewhere it is
+in /tmp/ai_swarm. $SWARM_STATE_DIR (or $AI_SWARM_DIR, or --state-dir) names another directory.
 If $SWARM_STORE or --store names a server, such as redis://host/0, the state is on the server."""
 
 
@@ -86,28 +98,30 @@ def main(argv: Sequence[str]) -> int:
 
     If the command raises an error, print the error.
     """
-    store, rest = _split_store(argv)
-    code = _run_guarded(store, rest)
-    is_hook = "hook" in (store, *rest[:1])
+    chosen, rest = _split_choices(argv)
+    code = _run_guarded(chosen, rest)
+    is_hook = "hook" in (*chosen.values(), *rest[:1])
     # agents read 2 as "block", and a mistake must not block an agent
     return 1 if code == 2 and is_hook else code
 
 
-def _split_store(argv: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return the value of an option --store before the command, and the remaining
-    words. The value is None if there is no option --store, and "" if the option has no
-    value.
+def _split_choices(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """Return the options before the command that choose a swarm, and the remaining
+    words. The value of an option without a value is "".
     """
-    name, equals, url = argv[0].partition("=") if argv else ("", "", "")
-    if name != "--store":
-        return None, argv
-    return (url, argv[1:]) if equals else ("".join(argv[1:2]), argv[2:])
+    chosen: dict[str, str] = {}
+    while argv:
+        name, equals, value = argv[0].partition("=")
+        if name not in _CHOICES:
+            break
+        chosen[name], argv = (value, argv[1:]) if equals else ("".join(argv[1:2]), argv[2:])
+    return chosen, argv
 
 
-def _run_guarded(store: str | None, argv: Sequence[str]) -> int:
+def _run_guarded(chosen: dict[str, str], argv: Sequence[str]) -> int:
     try:
-        if store is not None:
-            _choose_store(store)
+        if chosen:
+            _choose(chosen)
         return _run(argv)
     except SwarmError as error:
         return _report(f"{error}{_withheld(error)}", error.exit_code, argv)
@@ -173,7 +187,9 @@ def _find(name: str) -> Command | dict[str, Command]:
     """Import a command, or a group of commands."""
     module = __import__(f"swarm.cli.{_MODULES.get(name, name)}", fromlist=["COMMAND"])
     found: Command | dict[str, Command] = getattr(module, "COMMAND", None) or module.COMMANDS
-    return found[name] if name in _MODULES and isinstance(found, dict) else found
+    if isinstance(found, dict) and name in _MODULES:
+        return found.get(name, found)  # several commands may share a module
+    return found
 
 
 def _run_in_group(title: str, commands: dict[str, Command], args: Sequence[str]) -> int:
@@ -198,9 +214,14 @@ def _run_command(title: str, command: Command, args: Sequence[str]) -> int:
         output.out(command_help(title, command, output.columns()))
         return 0
     call = command.parse(title, args)
-    if "--store" in call.options:
-        _choose_store(call.options["--store"])
-    if title not in _RUN_LONG and "--watch" not in call.options:
+    if "--store" in call.options or "--state-dir" in call.options:
+        _choose(call.options)
+    runs_long = title in _RUN_LONG or "--watch" in call.options
+    if runs_long or title in _KEEP_STATE_DIR:
+        from swarm.stores.default import keep_state_dir
+
+        keep_state_dir()
+    if not runs_long:
         return int(command.run(call))
     from swarm.stores import cleaners
 
@@ -208,17 +229,21 @@ def _run_command(title: str, command: Command, args: Sequence[str]) -> int:
         return int(command.run(call))
 
 
-def _choose_store(url: str) -> None:
-    """Use the store of --store in this process and in all processes that this process
-    starts.
+def _choose(options: dict[str, str]) -> None:
+    """Use the swarm of --store and --state-dir in this process and in all processes that
+    this process starts.
 
-    Raise BadInput if the address is invalid.
+    Raise BadInput if a value is invalid.
     """
-    from swarm.stores.default import choose_store
+    from swarm.stores.default import choose_state_dir, choose_store
 
-    if not url:
-        raise BadInput("--store needs a value, such as redis://host/0.")
-    choose_store(url)
+    for name, example in _CHOICES.items():
+        if options.get(name) == "":
+            raise BadInput(f"{name} needs a value, such as {example}.")
+    if path := options.get("--state-dir"):
+        choose_state_dir(path)
+    if url := options.get("--store"):
+        choose_store(url)
 
 
 def _did_you_mean(title: str, name: str, known: Sequence[str]) -> str:

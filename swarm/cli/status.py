@@ -18,13 +18,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from swarm.board.board import Board
     from swarm.cli.arguments import Call
+    from swarm.stores.contract import Store
 
 _PROGRESS_AFTER = 50_000  # records; reading fewer is fast enough without a word
 _REFRESH_INTERVAL = 1.0  # seconds
 
 
 def status(call: Call) -> int:
-    viewer = Viewer(default_store())
+    store = default_store()
+    if "--forget-dead" in call.options:
+        return _forget_dead(call, store)
+    viewer = Viewer(store)
     board = _first_look(viewer)
     if "--watch" not in call.options:
         _print(call, board)
@@ -36,6 +40,17 @@ def status(call: Call) -> int:
             _watch_live(viewer, board)
     except KeyboardInterrupt:
         pass  # users end it with Ctrl-C
+    return 0
+
+
+def _forget_dead(call: Call, store: Store) -> int:
+    """Forget the workers that died, so that no view reports them any more."""
+    from swarm.locks.presence import forget_dead
+
+    forgotten = forget_dead(store)
+    if not call.answer({"forgotten": forgotten}):
+        names = ", ".join(map(shown, forgotten))
+        output.out(f"Forgotten: {names}\n" if names else "No worker has died.\n")
     return 0
 
 
@@ -122,13 +137,17 @@ COMMAND = Command(
             text="draw the screen again at each event and each second; Ctrl-C ends it (exit 0). "
             "Without a terminal, print it again after each change (with --json: one object a line)",
         ),
+        Option(
+            "--forget-dead",
+            text="forget the workers that died, so that no view reports them any more",
+        ),
     ),
     details=(
         (
             "Problems come first, each with the command that fixes it: tasks that wait for a "
-            "user, holders that are gone, failures, leases about to end, tasks that cannot "
-            "start. Below the problems are the workers with their tasks, then the queue by "
-            "state."
+            "user, tasks without a worker, workers that died, closed gates, holders that are "
+            "gone, failures, leases about to end, tasks that cannot start. Below the problems "
+            "are the workers with their tasks, then the queue by state, then the cost."
         ),
     ),
     notes=(

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 from swarm import settings
 from swarm.agents.identity import whoami
-from swarm.cli import task_text
+from swarm.cli import task_output, task_text
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
 from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
-from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from swarm.queue.task import Kind, TaskField
+    from swarm.queue.usage import UsageLog
 
 _MAX_FILE = 1 << 30
 
@@ -65,19 +66,29 @@ def list_tasks(call: Call) -> int:
     state = call.options.get("--state")
     queue = TaskQueue()
     tasks = queue.tasks(state)
-    blocked = queue.blocked()
+    blocked, costs = queue.blocked(), _usage().totals("task")
     if call.json:
-        rows = [{**task.fields(), "blocked_by": blocked.get(task.id)} for task in tasks]
+        rows = [
+            {
+                **task.fields(),
+                "blocked_by": blocked.get(task.id),
+                "cost_usd": round(costs[task.id].cost_usd, 6) if task.id in costs else None,
+            }
+            for task in tasks
+        ]
         return call.answer({"tasks": rows, "counts": queue.counts()}) and 0
     for task in tasks:
-        mark = task_text.mark(task)
-        output.out(f"{mark}  {shown(task.id)}{task_text.about(task, blocked.get(task.id, ''))}\n")
+        about = task_text.about(task, blocked.get(task.id, ""))
+        cost = task_text.cost(costs.get(task.id))
+        output.out(f"{task_text.mark(task)}  {shown(task.id)}{about}{cost}\n")
     if not tasks:
         output.out(f"No {state} tasks\n" if state else "No tasks\n")
     return 0
 
 
 def show(call: Call) -> int:
+    from dataclasses import asdict
+
     from swarm.locks.table import LockTable
     from swarm.status.log import StatusLog
     from swarm.stores.default import default_store
@@ -86,21 +97,32 @@ def show(call: Call) -> int:
     task = queue.get(_task(call))
     store = default_store()
     history = [record for _, record in StatusLog(store).query(task.id)]
+    usage = _usage().of_task(task.id)
     if call.json:
         held = LockTable(store).status(task.id).lock
         lock = held.fields() if held else None
         blocked = queue.blocked().get(task.id)
-        fields = {"task": task.fields(), "blocked_by": blocked, "lock": lock, "history": history}
+        fields = {
+            "task": task.fields(),
+            "previous": claim_report.previous_fields(task.previous),
+            "usage": asdict(usage),
+            "blocked_by": blocked,
+            "lock": lock,
+            "history": history,
+        }
         return call.answer(fields) and 0
     output.out(
         f"{shown(task.id)}: {task.state}{task_text.about(task, queue.blocked().get(task.id, ''))}\n"
     )
-    rows = task_text.rows(task).items()
+    rows = (task_text.rows(task) | task_text.usage_rows(usage)).items()
     output.out("".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows if value))
     if task.spec.prompt:
         output.out(
             "\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines())
         )
+    if task.previous.feedback:
+        lines = [f"  {shown(line)}\n" for line in task.previous.feedback.splitlines()]
+        output.out("\nFeedback of the last attempt:\n" + "".join(lines))
     if history:
         output.out(
             "\nHistory:\n" + "".join(f"  {task_text.history_line(record)}\n" for record in history)
@@ -112,7 +134,13 @@ def claim(call: Call) -> int:
     queue, worker = TaskQueue(), _worker(call)
     task = _task(call) if call.positional else None
     try:
-        claimed = queue.claim(worker, task, ttl=call.ttl(), wait=call.seconds("--wait", 0.0))
+        claimed = queue.claim(
+            worker,
+            task,
+            ttl=call.ttl(),
+            agent=call.options.get("--agent", ""),
+            wait=call.seconds("--wait", 0.0),
+        )
     except (NoTask, LockHeld, WrongState) as error:
         output.error(str(error))
         fields = claim_report.refusal(error, claim_report.command_to_wait(worker, task))
@@ -186,7 +214,8 @@ def retry(call: Call) -> int:
         names = [_task(call)]
     else:
         raise BadInput("retry needs a task, or --failed for all failed tasks.")
-    tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
+    note = call.options.get("--note", "")
+    tasks = [queue.retry(name, whoami(fallback="user"), note) for name in names]
     if not call.answer({"retried": [task.fields() for task in tasks]}):
         for task in tasks:
             output.out(
@@ -194,6 +223,13 @@ def retry(call: Call) -> int:
             )
         if not tasks:
             output.out("No failed tasks\n")
+    return 0
+
+
+def reopen(call: Call) -> int:
+    task = TaskQueue().reopen(_task(call), whoami(fallback="user"), call.options.get("--note", ""))
+    if not call.answer({"reopened": True, "task": task.fields()}):
+        output.out(f"Task {task.state} again: {shown(task.id)}{task_text.waits(task)}\n")
     return 0
 
 
@@ -209,6 +245,13 @@ def cancel(call: Call) -> int:
 
 
 # Arguments ----------------------------------------------------------------------------
+
+
+def _usage() -> UsageLog:
+    from swarm.queue.usage import UsageLog
+    from swarm.stores.default import default_store
+
+    return UsageLog(default_store())
 
 
 def _task(call: Call) -> str:
@@ -271,6 +314,7 @@ def _read(path: str) -> str:
 # of the options of `add`, by the kind of their field
 _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     TEXT: lambda call, field: call.options[field.option],
+    AGENT: lambda call, field: call.options[field.option],
     WHOLE: lambda call, field: whole(
         call.options[field.option], field.option, field.least, field.most
     ),
@@ -287,6 +331,7 @@ _TOKEN = Option(
 _FORCE = Option(
     "--force", text="end the claim even if it belongs to another living process; this is logged"
 )
+_NOTE = Option("--note", "TEXT", "words for the next attempts, such as what to do otherwise")
 COMMANDS = {
     "add": Command(
         add,
@@ -322,6 +367,7 @@ COMMANDS = {
         "swarm task show login",
         positional=("TASK",),
     ),
+    "output": task_output.COMMAND,
     "claim": Command(
         claim,
         "Claim TASK, or the ready task of the highest priority. Exit 1: no task can be claimed.",
@@ -329,6 +375,7 @@ COMMANDS = {
         optional=("TASK",),
         options=(
             _WORKER,
+            Option("--agent", "AGENT", "also claim tasks for this agent, if its gate is open"),
             Option("--ttl", "S", "lease in seconds; default: AI_SWARM_LOCK_TTL, else 300"),
             Option("--wait", "S", "wait up to S seconds for a task; default: do not wait"),
         ),
@@ -384,7 +431,23 @@ COMMANDS = {
         "Make a failed or cancelled task ready again. The number of attempts starts again at 0.",
         "swarm task retry login",
         optional=("TASK",),
-        options=(Option("--failed", text="retry every task in the state failed, instead of TASK"),),
+        options=(
+            Option("--failed", text="retry every task in the state failed, instead of TASK"),
+            _NOTE,
+        ),
+    ),
+    "reopen": Command(
+        reopen,
+        "Make a task that is done ready again. The number of attempts starts again at 0.",
+        "swarm task reopen login --note 'The error page is missing'",
+        positional=("TASK",),
+        options=(_NOTE,),
+        details=(
+            (
+                "Tasks that come after TASK wait for it again, unless they run or are done. Those "
+                "that are done stay done: reopen them too if they must be done again."
+            ),
+        ),
     ),
     "cancel": Command(
         cancel,

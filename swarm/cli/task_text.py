@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from swarm.formats import json_codec
 from swarm.queue import claim_report
-from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.usage import Usage
 from swarm.terminal import output
 from swarm.terminal.text import shorten, shown
 
@@ -26,6 +27,7 @@ _COLOURS = {
 _MAX_REASON = 200  # characters of a reason in a list
 _SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
     TEXT: str,
+    AGENT: str,
     WHOLE: str,
     SECONDS: lambda seconds: f"{seconds:g} s",
     NAMES: ", ".join,
@@ -40,17 +42,37 @@ def mark(task: Task) -> str:
 
 def about(task: Task, blocked_by: str) -> str:
     if task.state == "running":
+        before = f"; before: {_one_line(task.previous.reason)}" if task.previous.reason else ""
         return (
             f" (worker: {shown(task.worker)}, since {task.since}, attempt {task.attempts} of "
-            f"{task.spec.max_attempts})"
+            f"{task.spec.max_attempts}{before})"
         )
     if blocked_by:
         return f" (blocked: waits for {shown(blocked_by)}, which will not be done)"
     if task.state == "waiting":
         return f" (waits for {shown(', '.join(task.spec.after))})"
     again = f"again at {task.ready_at}" if task.ready_at else ""
-    notes = [text for text in (shown(shorten(task.reason, _MAX_REASON)), again) if text]
+    notes = [text for text in (_one_line(task.reason), again) if text]
     return f" ({'; '.join(notes)})" if notes else ""
+
+
+def cost(usage: Usage | None) -> str:
+    """Return the cost of a task as the end of its line in a list."""
+    return f"  about {usage.cost_usd:.2f} USD" if usage and usage.cost_usd else ""
+
+
+def usage_rows(usage: Usage) -> dict[str, str]:
+    """Return what a task cost as rows of `show`."""
+    if usage == Usage():
+        return {}
+    tokens = f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
+    turns = count(usage.turns, "turn")
+    return {"cost": f"about {usage.cost_usd:.2f} USD, {turns}, {tokens}, as the agent reports"}
+
+
+def _one_line(text: str) -> str:
+    """Return the beginning of a text of a worker, on one line."""
+    return shown(shorten(" ".join(text.split()), _MAX_REASON))
 
 
 def waits(task: Task) -> str:
@@ -83,6 +105,9 @@ def rows(task: Task) -> dict[str, str]:
         "needs": "a worker without --exec, or with --allow-commands" if needs_worker else "",
         "added_at": task.added_at,
         "since": task.since,
+        "failure": _one_line(task.previous.reason),
+        "note": task.previous.note,
+        "session": task.previous.session,
     }
 
 

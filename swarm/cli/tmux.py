@@ -5,20 +5,29 @@ panes.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
+from dataclasses import replace
 
 from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
-from swarm.cli.worker import ALLOW_COMMANDS, STORE_FOR_AGENT
+from swarm.cli.worker import AGENT_OPTIONS, ALLOW_COMMANDS, NO_AGENT, STORE_FOR_AGENT
 from swarm.errors import BadInput, TmuxSwarmError
 from swarm.inputs import whole
+from swarm.presets.registry import find
+from swarm.project.config import Config
+from swarm.project.config import load as load_config
 from swarm.terminal import output
 from swarm.terminal.text import shown
+from swarm.tmux import last_start
+from swarm.tmux.activity import BUSY, ENDED, INPUT, PERMISSION, UNKNOWN
 from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
+from swarm.tmux.last_start import Start
 from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES
 from swarm.workers import command
+from swarm.workers.launch import check_installed
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _COLOURS = {
@@ -28,6 +37,20 @@ _COLOURS = {
     AgentStatus.GONE: "red",
 }
 
+_ACTIVITIES = {
+    UNKNOWN: "",
+    INPUT: ": waits for input",
+    BUSY: ": busy",
+    PERMISSION: ": asks for a permission",
+    ENDED: ": its session has ended",
+}
+_TAKEN = {
+    None: "",
+    True: " The agent has begun with it.",
+    False: " The agent has not said that it has it.",
+}
+_UNTIL_EMPTY = Option("--until-empty", text="each worker ends when no task is left to do")
+
 _NEXT = """\
 Open them:      swarm attach     (C-b d leaves them, and they go on)
 List them:      swarm agents
@@ -36,20 +59,17 @@ End them:       swarm down
 
 
 def up(call: Call) -> int:
-    if "--workers" not in call.options:
-        raise BadInput("--workers is missing. Say how many workers to start: swarm up --workers 3")
-    workers = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
-    agent = call.options.get("--exec", "")
-    if agent:
-        command.split(agent)
     manager = TmuxSwarmManager()
+    start = _chosen(call, last_start.load(manager.state_dir))
     report = manager.start(
-        workers,
-        agent=agent,
-        until_empty="--until-empty" in call.options,
-        allow_commands=ALLOW_COMMANDS.name in call.options,
-        store_for_agent=STORE_FOR_AGENT.name in call.options,
+        start.workers,
+        agent=start.command,
+        preset=start.agent,
+        interactive=command.split(start.interactive) if start.interactive else None,
+        store_for_agent=bool(start.interactive) and STORE_FOR_AGENT.name in start.options,
+        options=start.options,
     )
+    last_start.save(manager.state_dir, start)
     agents = _settled(manager)
     begun = {*report.started, *report.restarted}
     dead = [
@@ -67,12 +87,13 @@ def up(call: Call) -> int:
             {**changes, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket}
         )
     else:
+        output.out(f"{_described(start)}\n")
         if report.started:
             output.out(f"Started: {' '.join(report.started)}\n")
         if report.restarted:
             output.out(f"Restarted: {' '.join(report.restarted)}\n")
         if report.running:
-            also = " with the command of their start" if begun or "--exec" in call.options else ""
+            also = " with the command of their start" if begun or _names_agent(call) else ""
             output.out(f"Already running{also}: {' '.join(report.running)}\n")
         output.out(_NEXT)
     if dead:
@@ -81,6 +102,82 @@ def up(call: Call) -> int:
             f"these agents ended at once: {names}. To see why: swarm capture {dead[0].name}"
         )
     return 1 if dead else 0
+
+
+def _names_agent(call: Call) -> bool:
+    return any(name in call.options for name in ("--agent", "--exec", "--interactive"))
+
+
+def _chosen(call: Call, last: Start) -> Start:
+    """Return what to start: what the options say, else the last start, else swarm.toml.
+
+    Raise BadInput if nothing says which agent to start.
+    """
+    config = load_config()
+    if sum(name in call.options for name in ("--agent", "--exec", "--interactive")) > 1:
+        raise BadInput("the workers have one agent. Leave out --exec, --agent or --interactive.")
+    options = _worker_options(call)
+    if _names_agent(call) or options:
+        chosen = Start(
+            0,
+            call.options.get("--agent", ""),
+            call.options.get("--exec", ""),
+            call.options.get("--interactive", ""),
+            options,
+        )
+    else:
+        chosen = last
+    if not chosen.names_agent and config.agent:
+        chosen = replace(chosen, agent=config.agent)
+    if "--workers" in call.options:
+        number = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
+    elif chosen.names_agent or last.workers:
+        number = min(last.workers or config.workers, MAX_WORKERS)
+    else:
+        raise BadInput(
+            "which agent? Name one, such as: swarm up --agent claude. Or set `agent` in "
+            "swarm.toml. For tasks with a command of their own: swarm up --workers 3"
+        )
+    _check(chosen, config)
+    return replace(chosen, workers=number)
+
+
+def _worker_options(call: Call) -> tuple[str, ...]:
+    """Return the options that `swarm up` passes on to its workers."""
+    words: list[str] = []
+    for option in (*AGENT_OPTIONS[1:], ALLOW_COMMANDS, STORE_FOR_AGENT, _UNTIL_EMPTY):
+        if option.name in call.options:
+            words += [option.name, call.options[option.name]] if option.value else [option.name]
+    return tuple(words)
+
+
+def _check(start: Start, config: Config) -> None:
+    """Raise BadInput if the program of the agent does not exist, before a pane starts."""
+    if start.agent and start.agent != NO_AGENT:
+        check_installed(find(start.agent, config))
+    elif start.command:
+        command.split(start.command)
+    elif start.interactive:
+        unfit = [name for name in start.options if name.startswith("--")]
+        if any(name != STORE_FOR_AGENT.name for name in unfit):
+            raise BadInput(f"{unfit[0]} is for workers. Leave it out with --interactive.")
+        program = command.split(start.interactive)[0]
+        if shutil.which(program) is None:
+            raise BadInput(
+                f"--interactive names {program!r}, which cannot be run: it is not in PATH, or not "
+                f"executable."
+            )
+
+
+def _described(start: Start) -> str:
+    """Return what was started, in one line."""
+    number = f"{start.workers} worker{'s' * (start.workers != 1)}"
+    if start.interactive:
+        number = f"{start.workers} pane{'s' * (start.workers != 1)}"
+        return f"{number} with the interactive agent: {shown(start.interactive)}"
+    if start.agent or start.command:
+        return f"{number} with agent: {shown(start.agent or start.command)}"
+    return f"{number} without an agent, for tasks with a command of their own"
 
 
 def attach(call: Call) -> int:
@@ -116,15 +213,20 @@ def down(call: Call) -> int:
 
 
 def agents(call: Call) -> int:
-    found = TmuxSwarmManager().agents()
-    if call.answer({"agents": [_as_json(agent) for agent in found]}):
+    manager = TmuxSwarmManager()
+    found = manager.agents()
+    doing = {agent.name: manager.doing(agent.name) for agent in found}
+    rows = [{**_as_json(agent), "kind": doing[agent.name].kind} for agent in found]
+    for row, agent in zip(rows, found, strict=True):
+        row["activity"] = doing[agent.name].activity or None
+    if call.answer({"agents": rows}):
         return 0
     if not found:
         output.out("No agents are running. Start some with: swarm up --workers N\n")
     width = max((len(agent.name) for agent in found), default=0)
     for agent in found:
         runs = (
-            f" (pid {agent.pid}, {shown(agent.command)})"
+            f" (pid {agent.pid}, {shown(agent.command)}){_ACTIVITIES[doing[agent.name].activity]}"
             if agent.status is AgentStatus.RUNNING
             else ""
         )
@@ -139,9 +241,11 @@ def send(call: Call) -> int:
     if text == "-":
         text = output.read_stdin(MAX_TEXT_BYTES)
     name = agent_name(call.get(0))
-    TmuxSwarmManager().send(name, text, enter="--no-enter" not in call.options)
-    if not call.answer({"name": name, "sent": True}):
-        output.out(f"Sent to {name}.\n")
+    report = TmuxSwarmManager().send(
+        name, text, enter="--no-enter" not in call.options, force="--force" in call.options
+    )
+    if not call.answer({"name": name, "sent": True, "taken": report.is_taken}):
+        output.out(f"Typed into the pane of {name}.{_TAKEN[report.is_taken]}\n")
     return 0
 
 
@@ -205,22 +309,38 @@ COMMANDS = {
     "up": Command(
         up,
         "Start a master and N workers in tmux panes, in this directory.",
-        "swarm up --workers 3 --exec 'claude -p'",
+        "swarm up --agent claude --workers 3",
         options=(
-            Option("--workers", "N", f"the number of workers, 1 to {MAX_WORKERS}", required=True),
+            Option(
+                "--workers",
+                "N",
+                f"the number of workers, 1 to {MAX_WORKERS}; default: as the last time, else "
+                "workers in swarm.toml, else 3",
+            ),
+            *AGENT_OPTIONS,
             Option(
                 "--exec",
                 "CMD",
-                "the agent of each worker, such as 'claude -p': see swarm worker --help",
+                "the command line of any other agent: see swarm worker --help",
+            ),
+            Option(
+                "--interactive",
+                "CMD",
+                "start an interactive agent in each pane, such as claude, instead of a worker",
             ),
             ALLOW_COMMANDS,
             STORE_FOR_AGENT,
-            Option("--until-empty", text="each worker ends when no task is left to do"),
+            _UNTIL_EMPTY,
         ),
         details=(
+            "Without options, swarm starts the same as the last time.",
             (
                 "If agents are running already, swarm starts only the agents that are missing "
                 "or have ended. Exit 1: an agent ended at once."
+            ),
+            (
+                "An interactive agent gets its worker name in SWARM_WORKER. Its hooks connect it "
+                "with the swarm: see swarm setup."
             ),
         ),
     ),
@@ -244,12 +364,20 @@ COMMANDS = {
     "agents": Command(agents, "List the master and the workers with their state.", "swarm agents"),
     "send": Command(
         send,
-        "Type TEXT and Enter into the pane of an agent. Exit 1: the agent has ended.",
+        "Type TEXT and Enter into the pane of an agent that waits for input.",
         "swarm send worker-3 'go on with the next one'",
         positional=("AGENT", "TEXT"),
-        options=(Option("--no-enter", text="do not type Enter"),),
+        options=(
+            Option("--no-enter", text="do not type Enter"),
+            Option("--force", text="type it even if no program waits for input"),
+        ),
         details=(
             "AGENT is worker-3 (or 3), or master. If TEXT is -, it is read from standard input.",
+            (
+                "Workers and the view read no input. An interactive agent reads it while it waits "
+                "for a prompt, as its hooks report. Exit 1: nothing was typed, or the agent has "
+                "ended."
+            ),
         ),
     ),
     "capture": Command(

@@ -7,24 +7,37 @@ import shutil
 import signal
 import time
 
+from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
-from swarm.errors import BadInput
+from swarm.errors import BadInput, SwarmError
+from swarm.presets.registry import NAMES
+from swarm.project.config import load
+from swarm.stores.default import default_store
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
 from swarm.workers import command
+from swarm.workers.launch import CommandAgent, preset_agent
+from swarm.workers.presence import report_end
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from swarm.project.config import Config
+    from swarm.workers.launch import Agent
+
+NO_AGENT = "none"  # for --agent, where swarm.toml names one
+_PRESET_OPTIONS = ("--permissions", "--model")
+
 _MARKS = {
     "start": ("▶", "bold"),
     "done": ("✔", "green"),
     "failed": ("✘", "red"),
     "stopped": ("↩", "yellow"),
+    "limited": ("⏸", "yellow"),
     "lost": ("✘", "red"),
     "waits": ("…", "yellow"),
     "trouble": ("!", "red"),
@@ -33,15 +46,20 @@ _MARKS = {
 
 def run(call: Call) -> int:
     name = _name(call)
-    agent = call.options.get("--exec")
-    if agent is not None:
-        _check_agent(agent)
+    config = load()
+    try:
+        agent = _agent(call, config)
+    except BadInput as error:
+        _report(name, error)
+        raise
     printer = _Printer(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
     worker = SmartWorker(
         name,
         agent,
         allow_commands="--allow-commands" in call.options,
         store_for_agent="--store-for-agent" in call.options,
+        budget=_cost(call, "--budget", config.budget),
+        task_budget=_cost(call, "--task-budget", config.task_budget),
         ttl=call.ttl(),
         timeout=call.timeout(),
         grace=call.seconds("--grace", GRACE),
@@ -116,21 +134,82 @@ def _name(call: Call) -> str:
     return f"worker-{name}" if name.isascii() and name.isdigit() else name
 
 
-def _check_agent(agent: str) -> None:
-    """Raise BadInput if the agent's program does not exist.
+def _agent(call: Call, config: Config) -> Agent | None:
+    """Return the agent that the options or swarm.toml name, None for no agent.
 
-    Without this check, the first task would fail.
+    Raise BadInput if its program does not exist. Without this check, the first task would
+    fail.
     """
+    given = [name for name in ("--exec", "--agent") if name in call.options]
+    if len(given) > 1:
+        raise BadInput("a worker has one agent. Leave out --exec or --agent.")
+    if given == ["--exec"]:
+        refuse = [name for name in _PRESET_OPTIONS if name in call.options]
+        if refuse or call.command_line:
+            what = refuse[0] if refuse else "words after --"
+            raise BadInput(f"{what} belongs to --agent. Write it into the command of --exec.")
+        return _command_agent(call.options["--exec"])
+    name = call.options.get("--agent", config.agent)
+    if name in ("", NO_AGENT):
+        return None
+    return preset_agent(
+        name,
+        permissions=call.options.get("--permissions", ""),
+        model=call.options.get("--model", ""),
+        extra=call.command_line,
+        budget=_cost(call, "--task-budget", config.task_budget),
+        config=config,
+    )
+
+
+def _command_agent(agent: str) -> Agent:
     program = command.split(agent)[0]
     if "{" not in program and shutil.which(program) is None:
         raise BadInput(
             f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable."
         )
+    return CommandAgent(agent)
 
 
+def _report(name: str, error: BadInput) -> None:
+    """Report on the board that this worker cannot start, if no user reads its output."""
+    if os.isatty(2) and not settings.in_pane():
+        return
+    try:
+        report_end(default_store(), name, "", str(error))
+    except SwarmError:
+        pass  # the error itself is printed
+
+
+def _cost(call: Call, option: str, default: float | None) -> float | None:
+    text = call.options.get(option)
+    if text is None:
+        return default
+    if not (text.isascii() and text.replace(".", "", 1).isdigit() and float(text) > 0):
+        raise BadInput(f"{option} is {text[:40]!r}, but must be an amount of money, such as 5.00.")
+    return float(text)
+
+
+AGENT_OPTIONS = (
+    Option(
+        "--agent",
+        "NAME",
+        f"the agent: {' '.join(NAMES)}, or one of swarm.toml; {NO_AGENT} for none; default: "
+        f"agent in swarm.toml",
+    ),
+    Option(
+        "--permissions",
+        "P",
+        "what the agent may do: ask (what its own settings allow), edit (its task in its "
+        "workspace) or full (everything); default: permissions in swarm.toml, else edit",
+    ),
+    Option("--model", "M", "the model for the agent; default: model in swarm.toml"),
+    Option("--budget", "X", "pause when all tasks have cost X, as the agents count it"),
+    Option("--task-budget", "X", "the same for each task"),
+)
 ALLOW_COMMANDS = Option(
     "--allow-commands",
-    text="with --exec, also run tasks with a command of their own; default: leave them",
+    text="with an agent, also run tasks with a command of their own; default: leave them",
 )
 STORE_FOR_AGENT = Option(
     "--store-for-agent",
@@ -139,19 +218,21 @@ STORE_FOR_AGENT = Option(
 COMMAND = Command(
     run,
     "Run a worker that gives queued tasks to an agent, one after the other.",
-    "swarm worker --id 1 --exec 'claude -p'",
+    "swarm worker --id 1 --agent claude",
+    command_line="optional",
     options=(
         Option(
             "--id",
             "N|NAME",
             "the name of the worker; a number N stands for worker-N; default: SWARM_WORKER",
         ),
+        *AGENT_OPTIONS,
         Option(
             "--exec",
             "CMD",
             (
-                "the command line of the agent; without it, only tasks with a command of their own "
-                "are claimed"
+                "the command line of any other agent; without an agent, only tasks with a command "
+                "of their own are claimed"
             ),
         ),
         ALLOW_COMMANDS,
@@ -190,10 +271,11 @@ COMMAND = Command(
             "With {prompt}, standard input is empty, and other users can read the prompt (ps)."
         ),
         (
-            "While the agent runs, its output goes to results/TASK.TOKEN.out and .err. Lines "
-            "that begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become status records. "
-            "Only the exit code of the agent decides: 0 means done, any other code means a "
-            "failed attempt."
+            "While the agent runs, its output goes to results/TASK.TOKEN.out and .err; see swarm "
+            "task output. Lines that begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become "
+            "status records. The exit code of the agent decides: 0 means done, 75 means that the "
+            "agent cannot work now, any other code means a failed attempt. With --agent, an "
+            "attempt with a denied tool call has failed too. Words after -- go to the agent."
         ),
         (
             "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. After a second signal "

@@ -1,39 +1,90 @@
-"""The tasks that a worker accepts: all, or only those with or without a command.
+"""The worker that claims, and the tasks that it accepts: by their agent, and by whether
+they have a command.
 
-A task's own command runs as the worker, outside of every sandbox of an agent. So a
-worker that was started for an agent accepts such a task only if its user said so.
+A task that names an agent is for workers with this agent. A task's own command runs as
+the worker, outside of every sandbox of an agent. So a worker that was started for an
+agent accepts such a task only if its user said so.
 """
 
 from __future__ import annotations
 
+from swarm.formats.frozen_record import FrozenRecord
+from swarm.terminal.text import foreign_name
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
     from swarm.queue.task_state import TaskState
+
+_NO_COMMAND = (
+    "the tasks that are left have no command of their own: they need a worker with an agent."
+)
+_HAS_COMMAND = (
+    "the tasks that are left have a command of their own: they need a worker with "
+    "--allow-commands, or one without --exec."
+)
 
 
 class Accepted:
     """What a worker accepts.
 
     `command` is whether a task must have a command of its own, None if it does not
-    matter. `why_left` says why the worker leaves the other tasks.
+    matter. `agent` is the worker's agent, "" if it has none, None if tasks for all
+    agents fit.
     """
 
-    __slots__ = ("command", "why_left")
+    __slots__ = ("agent", "command")
 
-    def __init__(self, command: bool | None, why_left: str = "") -> None:
+    def __init__(self, command: bool | None, agent: str | None = "") -> None:
         self.command = command
-        self.why_left = why_left
+        self.agent = agent
 
     def fits(self, entry: TaskState) -> bool:
-        return self.command is None or entry.has_command == self.command
+        return (self.command is None or entry.has_command == self.command) and self.fits_agent(
+            entry
+        )
+
+    def fits_agent(self, entry: TaskState) -> bool:
+        return self.agent is None or entry.agent in ("", self.agent)
+
+    def why_left(self, left: Iterable[TaskState]) -> str:
+        """Return why the worker leaves these tasks, none of which it accepts."""
+        agents = sorted({entry.agent for entry in left if not self.fits_agent(entry)})
+        if agents:
+            names = " or ".join(map(foreign_name, agents))
+            return f"the tasks that are left need a worker with --agent {names}."
+        return _NO_COMMAND if self.command else _HAS_COMMAND
 
 
-ALL = Accepted(None)
-COMMANDS = Accepted(
-    True, "the tasks that are left have no command of their own: they need a worker with an agent."
-)
-PROMPTS = Accepted(
-    False,
-    "the tasks that are left have a command of their own: they need a worker with "
-    "--allow-commands, or one without --exec.",
-)
+ALL = Accepted(None, None)
+
+
+class Claimant(FrozenRecord):
+    """A worker that claims a task.
+
+    `ttl` is the lease of its claims, in seconds. `bound`: the lock is free as soon as
+    this process ends. `budget` and `task_budget` are what may be spent, 0 if there is no
+    limit. `may_begin` returns whether the cost of a task allows another attempt.
+    """
+
+    worker: str
+    ttl: float
+    bound: bool = False
+    accepted: Accepted = ALL
+    budget: float = 0.0
+    task_budget: float = 0.0
+    may_begin: Callable[[TaskState], bool] = lambda entry: True
+
+    def fields(self, at: str, gates: int) -> dict[str, Any]:
+        """Return the fields of a claim's event by which gates decide: its time, the
+        closings that were read, agent and budgets. Those that are 0 or "" are left out.
+        """
+        given = {
+            "agent": self.accepted.agent,
+            "gates": gates,
+            "budget": self.budget,
+            "task_budget": self.task_budget,
+        }
+        return {"at": at, **{name: value for name, value in given.items() if value}}

@@ -6,11 +6,10 @@ nonce into its lines, so that no line of another process equals one of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from swarm.errors import BadInput, StoreError, TaskExists
-from swarm.queue.events import LOG, add_event
+from swarm.queue.events import LOG, add_event, nonce
 from swarm.queue.log import QueueLog
 from swarm.queue.state import QueueState
 from swarm.queue.task import TaskSpec, spec_from
@@ -30,10 +29,10 @@ def add_all(
     state = log.read()
     _check_new(specs, state)
     fresh = [spec for spec in specs if spec.id not in state.entries]
-    nonce = os.urandom(8).hex()
+    own = nonce()
     lines = {}
     for count, spec in enumerate(fresh, 1):
-        lines[spec.id] = add_event(spec, log.now(), nonce)
+        lines[spec.id] = add_event(spec, log.now(), own)
         log.store.append(LOG, lines[spec.id])
         if count % 1000 == 0:
             progress(count)
@@ -48,8 +47,8 @@ def add_all(
     for spec in fresh:
         _check_same(spec, state)  # another process may have been faster
     new = [name for name, line in lines.items() if state.entries[name].line == line]
-    own = set(new)
-    return new, [spec.id for spec in specs if spec.id not in own]
+    fresh_ids = set(new)
+    return new, [spec.id for spec in specs if spec.id not in fresh_ids]
 
 
 def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
@@ -69,7 +68,7 @@ def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
                     f"or import them together."
                 )
                 raise BadInput(text)
-    if cycle := state.find_cycle(asked):
+    if cycle := state.dependencies.find_cycle(asked):
         shown = cycle if len(cycle) < 20 else [*cycle[:8], "…", *cycle[-8:]]
         raise BadInput(
             f"the tasks wait for each other in a cycle: {' after '.join(shown)}. Remove one of "

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from swarm.errors import LockHeld, NoTask, WrongState
-from swarm.queue.queue import Claim, Task
-from swarm.terminal.text import foreign_name, quoted, shown
+from swarm.queue.queue import Claim, Previous, Task
+from swarm.terminal.text import foreign, foreign_name, quoted, shown
 
 _MAX_HOLDERS = 20  # in a message
+_MAX_QUOTE = 4096  # characters of a reason or a note
 
 
 def fields(claimed: Claim) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def fields(claimed: Claim) -> dict[str, Any]:
         "attempt": task.attempts,
         "prompt": task.spec.prompt,
         "command": task.fields()["command"],
+        "previous": previous_fields(task.previous),
         "lease_seconds": claimed.lock.ttl,
         "lease_until": claimed.lock.expires_at,
         "task": task.fields(),
@@ -47,6 +49,14 @@ def fields(claimed: Claim) -> dict[str, Any]:
     }
 
 
+def previous_fields(previous: Previous) -> dict[str, str] | None:
+    """Return the attempt before as a dict for JSON, None if there was none.
+
+    The texts are those of a worker, a check or a person: data, not swarm's words.
+    """
+    return previous.as_dict() if previous.columns else None
+
+
 def text(claimed: Claim) -> str:
     task, commands = claimed.task, fields(claimed)["next"]
     lines = [
@@ -65,6 +75,7 @@ def text(claimed: Claim) -> str:
         ]
     if task.spec.command:
         lines += ["Command to run:", f"  {shown(command_line(task))}", ""]
+    lines += _about_previous(task.previous)
     lines += [
         "Next:",
         f"  keep it (before the lease ends):  {shown(commands['keep'])}",
@@ -73,6 +84,19 @@ def text(claimed: Claim) -> str:
         f"  to release it unfinished:         {shown(commands['to_release'])}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _about_previous(previous: Previous) -> list[str]:
+    """Return lines about the attempt before, with the words of others as quotes."""
+    lines = []
+    if previous.reason:
+        lines.append(f"  why the last attempt ended:  {foreign(previous.reason, _MAX_QUOTE)}")
+    if previous.note:
+        lines.append(f"  a note of a person:          {foreign(previous.note, _MAX_QUOTE)}")
+    if previous.feedback:
+        lines.append("  the end of its output, each line after a bar:")
+        lines += [f"    | {shown(line)}" for line in previous.feedback.splitlines()]
+    return ["The attempt before:", *lines, ""] if lines else []
 
 
 def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cancelling tasks, and making them ready again.
+"""Cancelling tasks, and making tasks that have ended ready again.
 
 A cancel is an event; the lock of a worker at work stays held. The worker's heartbeats
 are refused from then on, so that it stops and releases the lock. A task that is retried
@@ -8,19 +8,22 @@ has stopped, or when its lease is over.
 
 from __future__ import annotations
 
-import os
-
 from swarm.errors import WrongState
 from swarm.queue.claims import Claims
-from swarm.queue.events import CANCELLED, FAILED, RUNNING, event
+from swarm.queue.events import CANCELLED, FAILED, RUNNING, unique_event
 from swarm.queue.log import QueueLog
+from swarm.queue.previous import check_note
 from swarm.queue.task import Task
 from swarm.system.family import this_process
 from swarm.terminal.text import foreign_name
 
 
-def retry(log: QueueLog, claims: Claims, task_id: str, worker: str) -> Task:
-    """Make a failed or cancelled task ready again. Raise WrongState if it is neither."""
+def retry(log: QueueLog, claims: Claims, task_id: str, worker: str, note: str = "") -> Task:
+    """Make a failed or cancelled task ready again. Raise WrongState if it is neither.
+
+    `note` is for the next attempt.
+    """
+    check_note(note)
     entry = log.entry(task_id)
     state = log.effective_state(entry)
     if state not in (FAILED, CANCELLED):
@@ -31,7 +34,23 @@ def retry(log: QueueLog, claims: Claims, task_id: str, worker: str) -> Task:
         )
     if entry.state == RUNNING:
         claims.record_death(entry)
-    log.append(event("retry", at=log.now(), nonce=_nonce(), id=task_id, worker=worker))
+    log.append(unique_event("retry", at=log.now(), id=task_id, worker=worker, note=note))
+    return log.current(task_id).task()
+
+
+def reopen(log: QueueLog, task_id: str, worker: str, note: str) -> Task:
+    """Make a done task ready again. Raise WrongState if it is not done."""
+    check_note(note)
+    log.entry(task_id)
+    line = unique_event("reopen", at=log.now(), id=task_id, worker=worker, note=note)
+    if not log.append(line):
+        state = log.effective_state(log.current(task_id))
+        raise WrongState(
+            task_id,
+            f"{foreign_name(task_id)} is {state}: only a task that is done can be reopened.",
+        )
+    text = f"reopened: {note}" if note else "reopened"
+    log.status.append("SKIP", worker, task_id, text, {"process": this_process()})
     return log.current(task_id).task()
 
 
@@ -41,7 +60,7 @@ def cancel(log: QueueLog, task_id: str, worker: str, reason: str) -> Task:
     A repeated call completes a call that was cut off.
     """
     log.entry(task_id)
-    line = event("cancel", at=log.now(), nonce=_nonce(), id=task_id, worker=worker, reason=reason)
+    line = unique_event("cancel", at=log.now(), id=task_id, worker=worker, reason=reason)
     accepted = log.append(line)
     entry = log.current(task_id)
     if entry.state == CANCELLED and entry.token:
@@ -51,8 +70,3 @@ def cancel(log: QueueLog, task_id: str, worker: str, reason: str) -> Task:
     text = f"cancelled: {reason}" if reason else "cancelled"
     log.status.append("SKIP", worker, task_id, text, {"process": this_process()})
     return entry.task()
-
-
-def _nonce() -> str:
-    """Return a text that makes a line differ from the lines of all other processes."""
-    return os.urandom(8).hex()

@@ -1,8 +1,9 @@
 """The format of the events in the queue's log, and the states of a task.
 
 Each line of the log is one event: a task was added, claimed, done, failed, released,
-retried or cancelled. A claim and an event that ends it carry the fencing token of the
-task's lock. `swarm.queue.state` defines what the events change.
+retried, reopened or cancelled, or a gate was closed or opened. A claim and an event that
+ends it carry the fencing token of the task's lock. `swarm.queue.state` and
+`swarm.queue.gates` define what the events change.
 """
 
 from __future__ import annotations
@@ -49,6 +50,15 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "token": (int,),
     "reason": (str,),
     "delay": (int, float),
+    "gate": (str,),
+    "gates": (int,),
+    "until": (str,),
+    "budget": (int, float),
+    "task_budget": (int, float),
+    "spent": (int, float),
+    "feedback": (str,),
+    "session": (str,),
+    "note": (str,),
 }
 
 
@@ -69,6 +79,18 @@ def event(op: str, **fields: Any) -> bytes:
         )
         raise BadInput(text)
     return line
+
+
+def unique_event(op: str, **fields: Any) -> bytes:
+    """Return a line of the log that no other call returns."""
+    return event(op, nonce=nonce(), **fields)
+
+
+def nonce() -> str:
+    """Return a text that makes a line differ from the lines of all other processes."""
+    from os import urandom  # commands that only read the log do not need it
+
+    return urandom(8).hex()
 
 
 def add_event(spec: TaskSpec, at: str, nonce: str = "") -> bytes:

@@ -15,6 +15,7 @@ from swarm.queue.events import LOG, RUNNING
 from swarm.queue.state import QueueState
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState, effective_state
+from swarm.queue.usage import UsageLog
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.log_fold import LogFold
@@ -32,6 +33,7 @@ class QueueLog:
         self.clock = store.clock
         self.locks = LockTable(store)
         self.status = StatusLog(store)
+        self.usage = UsageLog(store)
         self.fold = LogFold(store, LOG, QueueState)
 
     @property

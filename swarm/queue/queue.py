@@ -20,23 +20,26 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from swarm import settings
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, SwarmError, TaskExists, WrongState
-from swarm.inputs import check_name, check_ttl, check_wait
+from swarm.inputs import check_agent, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
-from swarm.queue import adding, directing
-from swarm.queue.accepted import ALL, COMMANDS, PROMPTS
-from swarm.queue.claims import Claim, Claims, Ending
+from swarm.queue import adding, directing, gating
+from swarm.queue.accepted import Accepted, Claimant
+from swarm.queue.claims import Claim, Claims
+from swarm.queue.ending import Ending
 from swarm.queue.events import RUNNING, STATES
+from swarm.queue.gates import Gate
 from swarm.queue.log import QueueLog
+from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.task import Task, TaskSpec, spec_from
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.terminal.text import foreign_name, quoted
 
 if TYPE_CHECKING:
     from swarm.queue.task import TaskFields
 
-__all__ = ["Claim", "Task", "TaskQueue", "TaskSpec"]
+__all__ = ["Claim", "Gate", "Previous", "Task", "TaskQueue", "TaskSpec"]
 
 _MAX_PAUSE = 0.5  # seconds between tries to claim
 _MIN_PAUSE = 0.01
@@ -47,7 +50,7 @@ R = TypeVar("R")
 class TaskQueue:
     """The queue of one store."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store: StoreLike = None) -> None:
         self._default_store = DefaultStore(store)
         self._mutex = threading.RLock()
         self._opened: tuple[QueueLog, Claims] | None = None
@@ -95,30 +98,41 @@ class TaskQueue:
         bound: bool = False,
         commands_only: bool = False,
         prompts_only: bool = False,
+        agent: str = "",
+        budget: float | None = None,
+        task_budget: float | None = None,
         wait: float = 0.0,
     ) -> Claim:
         """Claim the best ready task, or the named task: acquire its lock and log START.
 
         `bound`: the lock is free as soon as this process ends. `commands_only`: claim
         only a task with its own command. `prompts_only`: claim only a task without.
-        `wait`: try for so many seconds, but do not
-        wait for a named task that is not in the queue. Raise NoTask if there is no task
-        to claim, LockHeld if another worker has the named task, WrongState if the named
-        task is not ready.
+        `agent`: the worker's agent; tasks for other agents are left. `budget` and
+        `task_budget`: if all tasks, or this task, have cost so much already, close a gate
+        and claim nothing. `wait`: try for so many seconds, but do not wait for a named
+        task that is not in the queue.
+
+        Raise NoTask if there is no task to claim; `why` is "gate" if a gate is closed.
+        Raise LockHeld if another worker has the named task, WrongState if the named task
+        is not ready.
         """
         check_name(worker, "worker")
-        accepted = COMMANDS if commands_only else PROMPTS if prompts_only else ALL
+        if agent:
+            check_agent(agent, "agent")
+        command = True if commands_only else False if prompts_only else None
         ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
         if task_id is not None:
             check_name(task_id, "task_id")
 
         made: list[Claim] = []
 
-        def claim_now(_: QueueLog, claims: Claims) -> Claim:
-            if task_id is None:
-                made.append(claims.best(worker, ttl, bound=bound, accepted=accepted))
-            else:
-                made.append(claims.named(task_id, worker, ttl, bound=bound))
+        def claim_now(log: QueueLog, claims: Claims) -> Claim:
+            claimant = Claimant(worker, ttl, bound, Accepted(command, agent))
+            if agent and (budget is not None or task_budget is not None):
+                claimant = gating.within_budget(log, claimant, budget, task_budget)
+            made.append(
+                claims.best(claimant) if task_id is None else claims.named(task_id, claimant)
+            )
             return made[0]
 
         try:
@@ -181,19 +195,20 @@ class TaskQueue:
         token: int | None = None,
         result: str = "",
         *,
+        session: str = "",
+        agent: str = "",
         force: bool = False,
         **meta: Any,
     ) -> Task:
         """End the claim: the task is done. `meta` becomes the `meta` of the status
-        record.
+        record. `session` is the agent's session, in case the task is reopened.
 
         Raise LockLost if the worker has lost the claim. Raise NotYours if the claim is
         bound to a process to which this process does not belong, unless `force`. The
         refusal is logged, and the task does not change.
         """
-        return self._end(
-            Ending("done", task_id, worker, token, {"reason": result}, meta, force=force)
-        )
+        fields = {"reason": result, **checked_fields("", session, agent)}
+        return self._end(Ending("done", task_id, worker, token, fields, meta, force=force))
 
     def fail(
         self,
@@ -204,15 +219,24 @@ class TaskQueue:
         *,
         delay: float = 0.0,
         final: bool = False,
+        feedback: str = "",
+        session: str = "",
+        agent: str = "",
         force: bool = False,
         **meta: Any,
     ) -> Task:
         """End the claim: the attempt failed. Raise the errors of `done`.
 
         The task is ready again after `delay` seconds. The task is failed if this was
-        its last attempt, or if the failure is `final`.
+        its last attempt, or if the failure is `final`. The next attempt finds `reason`,
+        `feedback` (its end, if it is long), `session` and `agent` in `Claim.previous`.
         """
-        fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
+        fields = {
+            "reason": reason,
+            "delay": check_wait(delay) or None,
+            "final": final or None,
+            **checked_fields(feedback, session, agent),
+        }
         return self._end(Ending("fail", task_id, worker, token, fields, meta, force=force))
 
     def release(
@@ -222,13 +246,19 @@ class TaskQueue:
         token: int | None = None,
         reason: str = "",
         *,
+        feedback: str = "",
+        session: str = "",
+        agent: str = "",
         force: bool = False,
     ) -> Task:
         """End the claim without a result: the task is ready again.
 
-        The attempt does not count. Raise the errors of `done`.
+        The attempt does not count. The next attempt finds `session` in `Claim.previous`,
+        and `reason` and `feedback` if there is feedback; otherwise those of the attempt
+        before stay. Raise the errors of `done`.
         """
-        return self._end(Ending("release", task_id, worker, token, {"reason": reason}, force=force))
+        fields = {"reason": reason, **checked_fields(feedback, session, agent)}
+        return self._end(Ending("release", task_id, worker, token, fields, force=force))
 
     def give_up(self, claim: Claim) -> None:
         """Release the lock of a claim that was lost, after all work for it has stopped.
@@ -239,15 +269,26 @@ class TaskQueue:
 
     # Directing it ---------------------------------------------------------------------
 
-    def retry(self, task_id: str, worker: str) -> Task:
+    def retry(self, task_id: str, worker: str, note: str = "") -> Task:
         """Make a failed or cancelled task ready again.
 
-        Its count of attempts starts again at 0. While the worker of a cancelled claim
-        has not stopped, no other worker can claim the task. Raise WrongState if the
-        task is in another state.
+        `note` is for the next attempts, see `Claim.previous`. The task's count of
+        attempts starts again at 0. While the worker of a cancelled claim has not
+        stopped, no other worker can claim the task. Raise WrongState if the task is in
+        another state.
         """
         check_name(worker, "worker")
-        return self._use(lambda log, claims: directing.retry(log, claims, task_id, worker))
+        return self._use(lambda log, claims: directing.retry(log, claims, task_id, worker, note))
+
+    def reopen(self, task_id: str, worker: str, note: str = "") -> Task:
+        """Make a done task ready again, with a note for the next attempts.
+
+        Its count of attempts starts again at 0. Tasks that come after it and are not done
+        wait for it again; those that run go on, and those that are done stay done. Raise
+        WrongState if the task is not done.
+        """
+        check_name(worker, "worker")
+        return self._use(lambda log, _: directing.reopen(log, task_id, worker, note))
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
         """Cancel a task.
@@ -257,6 +298,22 @@ class TaskQueue:
         """
         check_name(worker, "worker")
         return self._use(lambda log, _: directing.cancel(log, task_id, worker, reason))
+
+    def close_gate(self, agent: str, until: float | None, reason: str, worker: str) -> Gate:
+        """Close the gate of an agent, or of all workers with "*". Return the gate.
+
+        No worker with this agent begins a task before `until`, in seconds since 1970. If
+        `until` is None or over, the queue chooses a pause, which grows with each closing
+        until the agent has done a task. Infinity: until a user opens the gate. A closed
+        gate is never closed for less time than before.
+        """
+        check_name(worker, "worker")
+        return self._use(lambda log, _: gating.close_gate(log, agent, until, reason, worker))
+
+    def open_gate(self, agent: str, worker: str) -> bool:
+        """Open a gate. Return whether it was closed."""
+        check_name(worker, "worker")
+        return self._use(lambda log, _: gating.open_gate(log, agent, worker))
 
     # Looking at it --------------------------------------------------------------------
 
@@ -315,6 +372,10 @@ class TaskQueue:
         a user acts.
         """
         return self._use(lambda log, _: log.read().is_finished())
+
+    def gates(self) -> list[Gate]:
+        """Return the gates that are closed now."""
+        return self._use(lambda log, _: log.read().gates.closed(log.clock.now()))
 
     def wait(self, timeout: float) -> bool:
         """Wait until the queue has changed since the last call that read it.

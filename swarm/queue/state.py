@@ -16,7 +16,11 @@
                                            count as an attempt any more, so that attempts
                                            are left
     retry    failed, cancelled -> ready    its count of attempts starts again at 0
+    reopen   done -> ready                 the same; tasks after it that are not done wait
+                                           again when they are ready
     cancel   ready, running -> cancelled
+    close    a gate                        no claim behind it changes anything
+    open     a gate                        claims change the state again
 
 An attempt counts if its worker was told that it has the task. A process can sleep past
 its lease at any moment, also just before it writes its claim: then others take over
@@ -38,7 +42,10 @@ import sys
 
 from swarm.inputs import check_name
 from swarm.queue.accepted import ALL, Accepted
+from swarm.queue.dependencies import Dependencies
 from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY, RUNNING, parse_event
+from swarm.queue.gates import Gates
+from swarm.queue.previous import Previous, of
 from swarm.queue.ready import ReadyList
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.task import DEFAULT_MAX_ATTEMPTS
@@ -46,10 +53,11 @@ from swarm.queue.task_state import COLUMNS, TaskState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container
     from typing import Any
 
-_DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
+_SOME = 100
+_DIED = "its worker {worker} was gone"
 
 
 class QueueState:
@@ -57,16 +65,16 @@ class QueueState:
     invalid lines.
     """
 
-    VERSION = 4
+    VERSION = 5
 
     def __init__(self) -> None:
         self.entries: dict[str, TaskState] = {}
         self.running: dict[str, TaskState] = {}
         self.damaged = 0
+        self.gates = Gates()
         self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
-        # By tasks that are not done, or do not exist yet.
-        self._dependents: dict[str, list[str]] = {}
+        self.dependencies = Dependencies(self.entries)
         self._events = {
             "claim": self._claim,
             "done": self._done,
@@ -74,8 +82,10 @@ class QueueState:
             "release": self._release,
             "void": self._void,
             "retry": self._retry,
+            "reopen": self._reopen,
             "cancel": self._cancel,
         }
+        self._gate_events = {"close": self.gates.close, "open": self.gates.open}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -83,10 +93,13 @@ class QueueState:
     def apply(self, line: bytes) -> bool:
         try:
             record = parse_event(line)
-            if record["op"] == "add":
+            op = record["op"]
+            if op == "add":
                 return self._add(record, line)
+            if op in self._gate_events:
+                return self._gate_events[op](record)
             entry = self.entries.get(record["id"])
-            return self._events[record["op"]](entry, record) if entry else False
+            return self._events[op](entry, record) if entry else False
         except (ValueError, KeyError, TypeError, OverflowError):
             self.damaged += bool(line.strip())
             return False
@@ -110,7 +123,7 @@ class QueueState:
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
             # Otherwise the delay belongs to an earlier attempt.
-            if entry.state == READY and moment == entry.due():
+            if entry.shown_state == READY and moment == entry.due():
                 self._ready.add(entry)
 
         def fits(entry: TaskState) -> bool:
@@ -132,57 +145,22 @@ class QueueState:
             return False
         return not self._ready.best(accepted.fits)
 
+    def left_by(self, accepted: Accepted) -> list[TaskState]:
+        """Return some of the ready tasks that a worker does not accept."""
+        found: list[TaskState] = self._ready.best(lambda entry: not accepted.fits(entry), _SOME)
+        return found
+
     def next_due(self) -> float | None:
         """Return the time at which the next delayed task is ready again, None if no
         task is delayed.
         """
         return self._delayed[0][0] if self._delayed else None
 
-    def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a cycle of tasks that would wait for each other if the given tasks
-        were added.
-
-        Return an empty list if there is no cycle.
-        """
-        # Known tasks have no cycle. They can be part of one only if a known task waits
-        # for a new task.
-        known = self.entries if any(name in self._dependents for name in asked) else {}
-        checked: set[str] = set()
-        for start in asked:
-            # The path so far: each task with the tasks left to try.
-            path = {} if start in checked else {start: iter(asked[start])}
-            while path:
-                here = next(reversed(path))
-                name = next(path[here], None)
-                if name is None:
-                    del path[here]
-                    checked.add(here)
-                elif name in path:
-                    names = list(path)
-                    return [*names[names.index(name) :], name]
-                elif name not in checked:
-                    entry = known.get(name)
-                    path[name] = iter(asked.get(name, entry.after if entry else ()))
-        return []
-
     def blocked(self) -> dict[str, str]:
         """Return each task that waits for a failed, cancelled or missing task. With
         each task, return the task that it waits for.
         """
-        found: dict[str, str] = {}
-        culprits = [
-            n
-            for n in self._dependents
-            if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)
-        ]
-        for culprit in culprits:
-            stack = [culprit]
-            while stack:
-                for name in self._dependents.get(stack.pop(), ()):
-                    if name not in found and self.entries[name].state == READY:
-                        found[name] = culprit
-                        stack.append(name)
-        return found
+        return self.dependencies.blocked()
 
     # Snapshots ------------------------------------------------------------------------
 
@@ -196,13 +174,15 @@ class QueueState:
             len(entries),
             *texts,
             *(encode_column([getattr(entry, name) for entry in entries]) for name in COLUMNS),
+            self.gates.dump(),
         ]
 
     def load(self, data: Any) -> None:
-        count, names, texts, *columns = data
+        count, names, texts, *columns, gates = data
+        self.gates.load(gates)
         ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
         values = [expand(values, count) for values in columns]
-        self.entries = dict(zip(ids, map(TaskState, ids, lines, *values), strict=True))
+        self.entries.update(zip(ids, map(TaskState, ids, lines, *values), strict=True))
         if (
             not count == len(ids) == len(self.entries)
             or next(lines, None) is not None
@@ -213,7 +193,7 @@ class QueueState:
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
             if entry.after and entry.state != DONE:
-                self._link(entry)
+                self.dependencies.link(entry)
             if entry.state == READY:
                 self._make_ready(entry)
 
@@ -224,7 +204,7 @@ class QueueState:
         if (
             task_id in self.entries
             or task_id in after
-            or (task_id in self._dependents and self.find_cycle({task_id: after}))
+            or self.dependencies.makes_cycle(task_id, after)
         ):
             return False
         if not all(isinstance(name, str) for name in after):
@@ -233,27 +213,40 @@ class QueueState:
             record.get("priority", 0),
             record.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
         )
-        entry = TaskState(task_id, line, "command" in record, priority, tuple(after), attempts)
+        agent = sys.intern(record.get("agent", ""))
+        entry = TaskState(
+            task_id, line, "command" in record, priority, tuple(after), attempts, agent
+        )
         self.entries[task_id] = entry
-        self._link(entry)
+        self.dependencies.add(entry)
         self._make_ready(entry)
         return True
 
     def _claim(self, entry: TaskState, record: dict[str, Any]) -> bool:
         token = record["token"]
-        if token <= entry.token or entry.state not in (READY, RUNNING) or entry.open_dependencies:
+        if token <= entry.token or entry.shown_state not in (READY, RUNNING):
+            return False
+        took_over = entry.state == RUNNING
+        gives_up = took_over and entry.is_last_attempt
+        if not gives_up and self.gates.against(entry.id, record):
             return False
         before, entry.token = entry.token, token
-        if entry.state == RUNNING:
+        if took_over:
             entry.lapsed = (*entry.lapsed, before)
-            if entry.is_last_attempt:
-                died = _DIED.format(worker=entry.worker, attempts=entry.attempts)
-                self._end(entry, FAILED, record, died)
+            died = _DIED.format(worker=entry.worker)
+            self._remember(
+                entry, of(entry.last_attempt).after_failure({"reason": died}, entry.by_agent)
+            )
+            if gives_up:
+                self._end(
+                    entry, FAILED, record, f"{died}, at the last of {entry.attempts} attempts"
+                )
                 return False
         self._ready.discard(entry)
         self.running[entry.id] = entry
         entry.attempts += 1
         entry.worker = sys.intern(record.get("worker", ""))
+        entry.by_agent = sys.intern(record.get("agent", ""))
         entry.ended_by = ""
         self._move(entry, RUNNING, record)
         return True
@@ -263,10 +256,10 @@ class QueueState:
             return False
         entry.ended_by = "done"
         entry.lapsed = ()
+        self._remember(entry, of(entry.last_attempt).after_done(record, entry.by_agent))
+        self.gates.succeed(entry.by_agent)
         self._end(entry, DONE, record)
-        for name in self._dependents.pop(entry.id, ()):
-            dependent = self.entries[name]
-            dependent.open_dependencies -= 1
+        for dependent in self.dependencies.done(entry):
             if dependent.state == READY:
                 self._make_ready(dependent)
         return True
@@ -276,6 +269,7 @@ class QueueState:
             return False
         delay = float(record.get("delay", 0))
         entry.ended_by = "fail"
+        self._remember(entry, of(entry.last_attempt).after_failure(record, entry.by_agent))
         if record.get("final"):
             entry.lapsed = ()  # no attempt that does not count makes the task ready again
         if record.get("final") or entry.is_last_attempt:
@@ -288,6 +282,7 @@ class QueueState:
         if not self._fits(entry, record):
             return False
         entry.ended_by = "release"
+        self._remember(entry, of(entry.last_attempt).after_release(record, entry.by_agent))
         entry.attempts -= 1
         self._back(entry, record, first=True)
         return True
@@ -313,6 +308,19 @@ class QueueState:
             return False
         entry.attempts = 0
         entry.lapsed = ()
+        if record.get("note"):
+            self._remember(entry, of(entry.last_attempt).replace(note=record["note"]))
+        self._back(entry, record)
+        return True
+
+    def _reopen(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if entry.state != DONE:
+            return False
+        entry.attempts = 0
+        entry.ended_by = ""
+        self._remember(entry, of(entry.last_attempt).reopened(record, entry.reason))
+        for dependent in self.dependencies.reopen(entry):
+            self._ready.discard(dependent)
         self._back(entry, record)
         return True
 
@@ -346,6 +354,9 @@ class QueueState:
         entry.changed_at = record.get("at", "")
         entry.reason = reason or record.get("reason", "")
 
+    def _remember(self, entry: TaskState, previous: Previous) -> None:
+        entry.last_attempt = previous.columns
+
     def _make_ready(self, entry: TaskState, *, first: bool = False) -> None:
         if entry.open_dependencies:
             return
@@ -361,10 +372,3 @@ class QueueState:
         """
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay
-
-    def _link(self, entry: TaskState) -> None:
-        for name in entry.after:
-            known = self.entries.get(name)
-            if known is None or known.state != DONE:
-                self._dependents.setdefault(name, []).append(entry.id)
-                entry.open_dependencies += 1

@@ -15,7 +15,8 @@ from __future__ import annotations
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import REQUIRED, Field, FrozenRecord
-from swarm.inputs import MAX_TTL, check_name
+from swarm.inputs import MAX_TTL, check_agent, check_name
+from swarm.queue.previous import NOTHING, Previous
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,6 +175,10 @@ def _check_object(value: Any, what: str, _: TaskField) -> dict[str, Any]:
     return found
 
 
+def _check_agent(value: object, what: str, _: TaskField) -> str | None:
+    return None if value == "" else check_agent(value, what)
+
+
 NAME = Kind(_check_name, ("string",), "TASK", none_is_default=False)
 TEXT = Kind(_check_text, ("string",), "TEXT")
 COMMAND = Kind(_check_command, ("string", "array"), "COMMAND")
@@ -181,6 +186,7 @@ NAMES = Kind(_check_names, ("array",), "TASK")
 WHOLE = Kind(_check_whole, ("integer",), "N", none_is_default=False)
 SECONDS = Kind(_check_seconds, ("number",), "S")
 OBJECT = Kind(_check_object, ("object",), "JSON")
+AGENT = Kind(_check_agent, ("string",), "AGENT")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(task_field,))
@@ -226,6 +232,9 @@ class TaskSpec(_Declared):
         SECONDS, "an attempt that takes longer than S seconds has failed", default=None
     )
     meta: Mapping[str, Any] = task_field(OBJECT, "a JSON object to keep with the task", default={})
+    agent: str | None = task_field(
+        AGENT, "only workers with this agent claim the task; default: any worker", default=None
+    )
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in order."""
@@ -251,6 +260,7 @@ if TYPE_CHECKING:
         max_attempts: int
         timeout: float | None
         meta: Mapping[str, Any] | None
+        agent: str | None
 
 
 class Task(FrozenRecord):
@@ -270,6 +280,8 @@ class Task(FrozenRecord):
     ready_at: str
     """When the delay before the next attempt ends, "" if there is no delay."""
     added_at: str
+    previous: Previous = NOTHING
+    """What the next attempt should know about the attempts before it."""
 
     @property
     def id(self) -> str:

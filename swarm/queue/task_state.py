@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from swarm.queue import previous
 from swarm.queue.events import FAILED, READY, RUNNING, WAITING, parse_event
 from swarm.queue.ready import Node
 from swarm.queue.task import Task, spec_in_log
@@ -27,13 +28,16 @@ class TaskState(Node):
 
     __slots__ = (
         "after",
+        "agent",
         "attempts",
+        "by_agent",
         "changed_at",
         "delay",
         "ended_by",
         "has_command",
         "id",
         "lapsed",
+        "last_attempt",
         "line",
         "max_attempts",
         "open_dependencies",
@@ -52,6 +56,7 @@ class TaskState(Node):
         priority: int,
         after: Sequence[str],
         max_attempts: int,
+        agent: str = "",
         changed_at: str | None = None,
         state: str = READY,
         attempts: int = 0,
@@ -61,6 +66,8 @@ class TaskState(Node):
         delay: float = 0.0,
         ended_by: str = "",
         lapsed: tuple[int, ...] = (),
+        by_agent: str = "",
+        last_attempt: tuple[str, ...] = (),
     ) -> None:
         self.next = self.previous = None
         self.id = task_id
@@ -69,6 +76,8 @@ class TaskState(Node):
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
+        # The agent that the task is for, "" if it is for any worker.
+        self.agent = agent
         # When the task came into its state, None if it was added in this state.
         self.changed_at = changed_at
         self.state = state
@@ -81,6 +90,10 @@ class TaskState(Node):
         self.ended_by = ended_by
         # The tokens of claims that others took over, and that count as attempts.
         self.lapsed = lapsed
+        # The agent of the last claim.
+        self.by_agent = by_agent
+        # The fields of `Previous`, () if there is nothing to know.
+        self.last_attempt = last_attempt
         # The number of tasks in `after` that are not done.
         self.open_dependencies = 0
 
@@ -121,6 +134,7 @@ class TaskState(Node):
             reason=self.reason,
             ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
             added_at=added_at,
+            previous=previous.of(self.last_attempt),
         )
 
     def _added_at(self) -> str:
@@ -136,6 +150,7 @@ COLUMNS = (
     "priority",
     "after",
     "max_attempts",
+    "agent",
     "changed_at",
     "state",
     "attempts",
@@ -145,6 +160,8 @@ COLUMNS = (
     "delay",
     "ended_by",
     "lapsed",
+    "by_agent",
+    "last_attempt",
 )
 
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from swarm import settings
 from swarm.errors import BadInput
 from swarm.inputs import check_name
 from swarm.status.log import STATES, StatusLog, parse_record
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 
 __all__ = ["BroadcastState", "StatusBroadcaster"]
@@ -42,7 +41,7 @@ class StatusBroadcaster:
     When a call returns, its record is in the log, whole and once.
     """
 
-    def __init__(self, worker_id: str, store: Store | None = None) -> None:
+    def __init__(self, worker_id: str, store: StoreLike = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
         self._default_store = DefaultStore(store)
         self._default_store.prepare()
@@ -123,8 +122,9 @@ class StatusBroadcaster:
         state: BroadcastState | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield records as they come: the records after the cursor `since`. Without
-        `since`, yield only new records. End after `timeout` seconds without a record.
+        """Yield the records after the cursor `since`, and new records as they come.
+        Without `since`, yield only new records. End after `timeout` seconds without a
+        record.
         """
         if task_id is not None:
             check_name(task_id, "task_id")
@@ -141,7 +141,7 @@ class StatusBroadcaster:
         )
 
     def _get_status_log_path(self) -> str:
-        return os.path.join(settings.state_dir()[0], "status.log")
+        return os.path.join(self._default_store.state_dir().path, "status.log")
 
     def _log(self) -> StatusLog:
         store, log = self._default_store.store(), self._last

@@ -6,9 +6,10 @@ An informational record says something about a task without changing its state:
     SKIP with `held_by`                        a worker found the task held by another
     SKIP with `refused`                        the queue refused to end a claim
     SKIP with `lost`                           a worker lost its lock, and stopped
+    SKIP with `denied`                         an agent was denied tool calls
 
 If an agent prints WAIT, HELP or ERROR, the state of its task changes, and the board
-shows it.
+shows the new state.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
-INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # of the `meta` of a SKIP
+# The reason of an attempt in which an agent was denied tool calls begins with this word.
+DENIED = "denied: "
+# Keys in the `meta` of a SKIP record.
+INFORMATIONAL_KEYS = ("held_by", "refused", "lost", "denied")
 
 
 def from_agent(token: int | None = None) -> dict[str, Any]:
@@ -39,8 +43,8 @@ def held_by(holder: str) -> dict[str, Any]:
 
 
 def refused(op: str, token: int | None, current_token: int) -> dict[str, Any]:
-    """Return the `meta` of the SKIP record for a worker whose claim the queue refused
-    to end.
+    """Return the `meta` of the SKIP record which says that the queue refused to end a
+    worker's claim.
     """
     return {"refused": op, "token": token, "current_token": current_token}
 
@@ -48,6 +52,14 @@ def refused(op: str, token: int | None, current_token: int) -> dict[str, Any]:
 def lost(**facts: Any) -> dict[str, Any]:
     """Return the `meta` of the SKIP record that a worker writes after it lost its lock."""
     return {"lost": True, **facts}
+
+
+def denied(calls: list[dict[str, str]], token: int) -> dict[str, Any]:
+    """Return the `meta` of the SKIP record about tool calls that an agent was denied.
+
+    Each call has `tool`, `what`, and `cure`, the setting that would allow it.
+    """
+    return {"denied": calls, "token": token}
 
 
 def is_from_agent(record: Mapping[str, Any]) -> bool:
@@ -70,7 +82,7 @@ def log_break(
     store: Store, task: str, who: str, *, worker: str = "", token: int | None = None
 ) -> None:
     """Log that `who` broke the lock of a task, so that its holder and all readers of
-    the log see it.
+    the log see this.
 
     `worker` and `token` are the worker and the token of the holder. For an unreadable
     lock, `worker` is "" and `token` is None.

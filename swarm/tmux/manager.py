@@ -20,10 +20,12 @@ from dataclasses import dataclass
 
 from swarm import settings
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
+from swarm.stores.cache import FileCache
 from swarm.stores.default import store_url
-from swarm.stores.file.state_dir import StateDir
+from swarm.stores.file.state_dir import StateDir, named
 from swarm.stores.secrets import PAGE_TOKEN, STORE, WITHHELD, agent_environment
 from swarm.system.own_command import swarm_command
+from swarm.tmux.activity import INPUT, Activity
 from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
 from swarm.tmux.ending import GRACE, StoppedAgent, end_agents
 from swarm.tmux.panes import (
@@ -35,6 +37,17 @@ from swarm.tmux.panes import (
     setting,
     start_options,
 )
+from swarm.tmux.program import (
+    INTERACTIVE,
+    PROGRAM,
+    VIEW,
+    WORKER,
+    Doing,
+    Program,
+    SendReport,
+    check_reads_input,
+    is_taken,
+)
 from swarm.tmux.server import TmuxServer
 
 __all__ = [
@@ -42,6 +55,7 @@ __all__ = [
     "AgentPane",
     "AgentStatus",
     "AgentUnavailable",
+    "SendReport",
     "StartReport",
     "StoppedAgent",
     "TmuxSwarmError",
@@ -52,6 +66,7 @@ MAX_WORKERS = 64
 _SERVER_END_TIMEOUT = 5.0  # seconds
 _AGENTS = "@swarm-agents"  # server options: names of the started agents, and the command of each
 _COMMAND = "@swarm-command-"
+_KIND = "@swarm-kind-"
 
 Command = Sequence[str]
 
@@ -68,18 +83,18 @@ class StartReport:
 class TmuxSwarmManager:
     """Start, show and stop the agents of a state directory.
 
-    The default is the state directory that the environment names.
+    The default is the state directory of this call: of a variable, the project, or none.
 
     Every method raises TmuxSwarmError if tmux cannot be run or refuses a command.
     """
 
-    def __init__(self, state_dir: str | None = None) -> None:
-        path, chosen = (
-            settings.state_dir() if state_dir is None else (os.path.abspath(state_dir), True)
+    def __init__(self, state_dir: str | os.PathLike[str] | None = None) -> None:
+        directory = (
+            named() if state_dir is None else StateDir(os.path.abspath(state_dir), trusted=True)
         )
-        self.state_dir = path
-        self._trusted = chosen
-        self._tmux = TmuxServer(path)
+        self.state_dir = directory.path
+        self._trusted = directory.trusted
+        self._tmux = TmuxServer(directory.path)
 
     @property
     def socket(self) -> str:
@@ -94,6 +109,9 @@ class TmuxSwarmManager:
         until_empty: bool = False,
         allow_commands: bool = False,
         store_for_agent: bool = False,
+        preset: str = "",
+        options: Sequence[str] = (),
+        interactive: Command | None = None,
         worker_command: Callable[[int], Command] | None = None,
         master_command: Command | None = None,
     ) -> StartReport:
@@ -101,30 +119,38 @@ class TmuxSwarmManager:
 
         Start agents that are missing or have ended, and leave running agents alone.
         `agent` is the command line for the tasks of workers (`--exec`).
-        `allow_commands` and `store_for_agent` are the options of `swarm worker`.
-        `worker_command` and `master_command` replace swarm's own commands.
+        `preset` is the name of their agent instead (`--agent`). `allow_commands`,
+        `store_for_agent` and the further `options` are options of `swarm worker`.
+        `interactive` is the command of an interactive agent, which each pane runs instead
+        of a worker. `worker_command` and `master_command` replace swarm's own commands.
         """
         _check_number(workers)
-        options = {
+        given = {
             "--until-empty": until_empty,
             "--allow-commands": allow_commands,
             "--store-for-agent": store_for_agent,
         }
-        commands: dict[str, Command] = {
-            MASTER: master_command or swarm_command("status", "--watch")
-        }
+        further = [*options, *(name for name, is_set in given.items() if is_set)]
+        program = Program(
+            PROGRAM if master_command else VIEW,
+            master_command or swarm_command("status", "--watch"),
+        )
+        programs = {MASTER: program}
         for number in range(1, workers + 1):
-            commands[f"worker-{number}"] = (
-                worker_command(number)
-                if worker_command
-                else _worker_command(number, agent, options)
-            )
+            if worker_command:
+                program = Program(PROGRAM, worker_command(number))
+            elif interactive:
+                program = Program(INTERACTIVE, interactive, store_for_agent)
+            else:
+                command = _worker_command(number, agent, preset, further)
+                program = Program(WORKER, command)
+            programs[f"worker-{number}"] = program
         with self._tmux.alone():
             StateDir(self.state_dir, trusted=self._trusted).make(self.state_dir)
             found = {known.name: known for known in self.agents()}
             done: dict[str, list[str]] = {"started": [], "restarted": [], "running": []}
-            for name, command in commands.items():
-                done[self._ensure_running(name, command, found.get(name))].append(name)
+            for name, program in programs.items():
+                done[self._ensure_running(name, program, found.get(name))].append(name)
         return StartReport(**{key: tuple(names) for key, names in done.items()})
 
     def agents(self) -> list[AgentPane]:
@@ -154,12 +180,18 @@ class TmuxSwarmManager:
             f"this swarm has no {wanted}. Its agents: {' '.join(agent.name for agent in known)}."
         )
 
-    def send(self, name: str | int, text: str, *, enter: bool = True) -> None:
+    def send(
+        self, name: str | int, text: str, *, enter: bool = True, force: bool = False
+    ) -> SendReport:
         """Type text into an agent's pane, exactly, and then press Enter.
 
         The text may contain newlines and tabs, but no other control characters.
         Newlines at the end of the text are dropped. An agent that has turned on
         bracketed paste gets the text as one paste.
+
+        Raise AgentUnavailable, unless `force`, if no program in the pane waits for
+        input: a worker and the view read none, and an interactive agent reads it only
+        between two prompts.
         """
         data = encode_input(text)
         agent = self.agent(name)
@@ -174,6 +206,9 @@ class TmuxSwarmManager:
                 f"the pane of {agent.name} takes no input. To allow input, run: "
                 f"{self._tmux_command('select-pane -e', agent)}"
             )
+        kind, activity = self._kind(agent.name), self._activity(agent.name)
+        if not force:
+            check_reads_input(agent.name, kind, activity.state)
         target = ["-t", agent.pane_id]
         buffer = f"swarm-{os.getpid()}-{time.monotonic_ns()}"
         # Pasted, not typed with send-keys: keys would go to copy mode if the user has
@@ -191,6 +226,8 @@ class TmuxSwarmManager:
                     ["paste-buffer", "-d", "-b", buffer, *target],
                 ]
             self._tmux.run(*commands)
+        reports = kind == INTERACTIVE and activity.state == INPUT and enter and bool(data)
+        return SendReport(agent.name, is_taken(activity) if reports else None)
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
         """Return the text in an agent's pane, without colours, even after the agent has
@@ -235,7 +272,7 @@ class TmuxSwarmManager:
                         f"{_restart(agent)} --force"
                     )
                 agent = self._end([agent], grace)[0].agent
-            self._ensure_running(agent.name, self._command(agent.name), agent)
+            self._ensure_running(agent.name, self._program(agent.name), agent)
             return self.agent(agent.name)
 
     def stop(self, grace: float = GRACE) -> list[StoppedAgent]:
@@ -248,8 +285,9 @@ class TmuxSwarmManager:
             ended = self._end(self.agents(), grace)
             for stopped in ended:
                 self._close(stopped.agent.pane_id)
-            notes = [_AGENTS, *(_COMMAND + stopped.agent.name for stopped in ended)]
-            self._tmux.ask(*(["set-option", "-su", note] for note in notes))
+            names = [stopped.agent.name for stopped in ended]
+            notes = [prefix + name for name in names for prefix in (_COMMAND, _KIND)]
+            self._tmux.ask(*(["set-option", "-su", note] for note in (_AGENTS, *notes)))
             return ended
 
     def attach_command(self) -> list[str]:
@@ -278,6 +316,25 @@ class TmuxSwarmManager:
         answer = self._tmux.ask(["show-options", "-svq", _AGENTS])
         return [name for name in " ".join(answer or []).split(",") if NAME.fullmatch(name)]
 
+    def doing(self, name: str | int) -> Doing:
+        """Return what runs in an agent's pane, and what an interactive agent does."""
+        wanted = agent_name(name)
+        kind = self._kind(wanted)
+        return Doing(kind, self._activity(wanted).state if kind == INTERACTIVE else "")
+
+    def _activity(self, name: str) -> Activity:
+        directory = StateDir(self.state_dir, trusted=self._trusted)
+        return Activity(name, FileCache(self.state_dir, directory))
+
+    def _kind(self, name: str) -> str:
+        found = "".join(self._tmux.run(["show-options", "-svq", _KIND + name])).split(" ")[0]
+        return found or PROGRAM
+
+    def _program(self, name: str) -> Program:
+        """Return the program that started an agent."""
+        text = "".join(self._tmux.run(["show-options", "-svq", _KIND + name]))
+        return Program(self._kind(name), self._command(name), text.endswith(" store"))
+
     def _command(self, name: str) -> Command:
         """Return the command that started an agent."""
         text = "".join(self._tmux.run(["show-options", "-svq", _COMMAND + name]))
@@ -288,12 +345,15 @@ class TmuxSwarmManager:
                 f"tmux has no command for {name} any more. End the swarm with: swarm down"
             ) from None
 
-    def _ensure_running(self, name: str, command: Command, known: AgentPane | None) -> str:
+    def _ensure_running(self, name: str, program: Program, known: AgentPane | None) -> str:
         if known and known.status is AgentStatus.RUNNING:
             return "running"
+        command = program.command
+        if program.kind == INTERACTIVE:
+            self._activity(name).forget()
         # tmux gives a single word to a shell
         words = list(command) if len(command) > 1 else ["env", *command]
-        with self._store_variables() as variables:
+        with self._store_variables(program) as variables:
             if not known or known.status is AgentStatus.GONE:
                 new_pane(
                     self._tmux,
@@ -305,15 +365,20 @@ class TmuxSwarmManager:
                 )
             else:
                 rerun(self._tmux, known.pane_id, words, self._environment(name), variables)
-        self._tmux.run(["set-option", "-s", _COMMAND + name, json.dumps(list(command))])
+        kind = f"{program.kind} store" if program.has_store else program.kind
+        self._tmux.run(
+            ["set-option", "-s", _COMMAND + name, json.dumps(list(command))],
+            ["set-option", "-s", _KIND + name, kind],
+        )
         if known:
             return "restarted"
         self._tmux.run(["set-option", "-sa", _AGENTS, f",{name}"])
         return "started"
 
     @contextmanager
-    def _store_variables(self) -> Iterator[str]:
-        """Provide a file of tmux commands that set the variables of the store.
+    def _store_variables(self, program: Program) -> Iterator[str]:
+        """Provide a file of tmux commands that set the variables of the store. An
+        interactive agent gets no password, unless the user said so.
 
         Afterwards take the secrets out of tmux again: tmux shows its environment to
         every process of its user.
@@ -323,7 +388,10 @@ class TmuxSwarmManager:
         if safe.get(STORE, "") == settings.store():
             safe[STORE] = real[STORE]
         names = sorted({STORE, WITHHELD, *(name for name in real if real[name] != safe.get(name))})
-        wanted = b"".join(setting(name, real.get(name, "")) for name in names if name != PAGE_TOKEN)
+        given = safe if program.kind == INTERACTIVE and not program.has_store else real
+        wanted = b"".join(
+            setting(name, given.get(name, "")) for name in names if name != PAGE_TOKEN
+        )
         try:
             with self._tmux.private_file(wanted) as path:
                 yield path
@@ -338,6 +406,7 @@ class TmuxSwarmManager:
             "SWARM_STATE_DIR": self.state_dir,
             "AI_SWARM_DIR": self.state_dir,
             "SWARM_WORKER": worker,
+            "SWARM_PANE": name,
         }
 
     def _end(self, agents: Sequence[AgentPane], grace: float) -> list[StoppedAgent]:
@@ -365,13 +434,13 @@ class TmuxSwarmManager:
         return f"tmux -S {self.socket} {command} -t {agent.pane_id}"
 
 
-def _worker_command(number: int, agent: str, options: Mapping[str, bool]) -> Command:
+def _worker_command(number: int, agent: str, preset: str, options: Sequence[str]) -> Command:
     return swarm_command(
         "worker",
         "--id",
         str(number),
-        *(["--exec", agent] if agent else []),
-        *(name for name, is_set in options.items() if is_set),
+        *(["--exec", agent] if agent else ["--agent", preset] if preset else []),
+        *options,
     )
 
 

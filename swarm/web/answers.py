@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from swarm.board.board import KINDS, ActiveTask, LockRow, Problem, WorkerLastSeen
+from swarm.board.board import (
+    KINDS,
+    ActiveTask,
+    ClosedGate,
+    LivingWorker,
+    LockRow,
+    Problem,
+    TotalUsage,
+    WorkerLastSeen,
+)
 from swarm.formats import json_codec
 from swarm.queue.events import STATES
 from swarm.queue.task import Task
@@ -48,18 +57,35 @@ class LogPosition(TypedDict):
     damaged: Count
 
 
+class Location(TypedDict):
+    """Where the state of the swarm is. `store` is the address of a server, without its
+    password.
+    """
+
+    project: str | None
+    state_dir: str
+    store: str | None
+
+
 class Board(TypedDict):
     """The board of a swarm. Long lists are cut; `totals` has their full lengths."""
 
     schema_version: SchemaVersion
     generated_at: str
+    location: Location
     problems: list[Annotated[dict[str, Any], Problem]]
     workers: list[Annotated[dict[str, Any], ActiveTask]]
     locks: list[Annotated[dict[str, Any], LockRow]]
     queue: Annotated[dict[str, int], _counts(*STATES, "blocked", "total")]
     seen: list[Annotated[dict[str, Any], WorkerLastSeen]]
     log: LogPosition
-    totals: Annotated[dict[str, int], _counts("problems", "workers", "locks", "seen")]
+    living: list[Annotated[dict[str, Any], LivingWorker]]
+    gates: list[Annotated[dict[str, Any], ClosedGate]]
+    usage: Annotated[dict[str, Any], TotalUsage]
+    hint: str
+    totals: Annotated[
+        dict[str, int], _counts("problems", "workers", "locks", "seen", "living", "gates")
+    ]
     kinds: Annotated[dict[str, int], _counts(*KINDS)]
 
 
@@ -94,7 +120,10 @@ class Snapshot(TypedDict):
 
 
 class TaskRow(TypedDict):
-    """A task in a list. `after` is the number of tasks that must be done first."""
+    """A task in a list. `after` is the number of tasks that must be done first.
+
+    `cost_usd` is what its agents report: an estimate.
+    """
 
     id: str
     state: TaskState
@@ -108,6 +137,8 @@ class TaskRow(TypedDict):
     reason: str
     after: Count
     blocked_by: str | None
+    agent: str
+    cost_usd: Annotated[float, {"minimum": 0}]
 
 
 class Tasks(TypedDict):
@@ -130,8 +161,23 @@ class TaskHistory(TypedDict):
     task: Annotated[dict[str, Any], Task]
     blocked_by: str | None
     locked: bool
+    usage: Annotated[dict[str, Any], TotalUsage]
     history: list[Record]
     complete: bool
+
+
+class TaskOutput(TypedDict):
+    """What the agent of a task has printed, on the machine of the page.
+
+    `after` is the position for the next request. `skipped` is the number of bytes that
+    were left out before `text`. `files` are the names of the files in `results/`.
+    """
+
+    token: int | None
+    text: str
+    after: Count
+    skipped: Count
+    files: list[str]
 
 
 class Records(TypedDict):

@@ -32,14 +32,21 @@ from swarm.web.actions import Actions
 from swarm.web.answers import Done, Health, Snapshot
 from swarm.web.feed import Feed, require_board
 from swarm.web.metrics import CONTENT_TYPE, exposition
-from swarm.web.openapi import ACTION_HEADER, MAX_LIMIT, MAX_PARAMETER, description
+from swarm.web.openapi import (
+    ACTION_HEADER,
+    MAX_LIMIT,
+    MAX_PARAMETER,
+    MAX_POSITION,
+    description,
+)
 from swarm.web.payloads import board_fields
 from swarm.web.queries import Stopped
 from swarm.web.stream import EventStream, until_gone
+from swarm.web.task_output import read_output
 
 T = TypeVar("T")
 
-_SCRIPTS = ("app", "board", "dialogs", "dom", "list", "log", "tasks", "theme", "timeline")
+_SCRIPTS = ("app", "board", "dialogs", "dom", "list", "log", "output", "tasks", "theme", "timeline")
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
@@ -68,6 +75,7 @@ class WebApp:
             Route("/api/snapshot", self._snapshot),
             Route("/api/tasks", self._tasks),
             Route("/api/tasks/{task}", self._task),
+            Route("/api/tasks/{task}/output", self._output),
             Route("/api/log", self._log),
             Route("/api/events", self._events),
             Route("/api/locks/{task}/release", self._release, methods=["POST"]),
@@ -128,6 +136,15 @@ class WebApp:
         return _json(
             await self._thread(
                 request, lambda stopped: queries.task(self._store, self._queue, name, stopped)
+            )
+        )
+
+    async def _output(self, request: Request) -> Response:
+        given = _only(request, "after")
+        name, after = _name(request), whole(given.get("after", "0"), "after", 0, MAX_POSITION)
+        return _json(
+            await self._thread(
+                request, lambda _: read_output(name, self._queue.get(name).token, after)
             )
         )
 

@@ -309,7 +309,14 @@ class Feed:
         for task in viewer.queue.entries.values():
             if (title := self._titles.get(task.id)) is None:
                 title = self._titles[task.id] = title_of(task)
-            row = task_row(task, viewer.state_of(task), blocked.get(task.id, ""), title)
+            usage = viewer.cost_of_tasks.get(task.id)
+            row = task_row(
+                task,
+                viewer.state_of(task),
+                blocked.get(task.id, ""),
+                title,
+                usage.cost_usd if usage else 0.0,
+            )
             if (old := known.get(task.id)) == row:
                 row = old
             else:

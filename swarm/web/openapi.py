@@ -8,7 +8,16 @@ description.
 from __future__ import annotations
 
 from swarm import __version__
-from swarm.board.board import KINDS, ActiveTask, LockRow, Problem, WorkerLastSeen
+from swarm.board.board import (
+    KINDS,
+    ActiveTask,
+    ClosedGate,
+    LivingWorker,
+    LockRow,
+    Problem,
+    TotalUsage,
+    WorkerLastSeen,
+)
 from swarm.queue.events import STATES
 from swarm.queue.task import task_schema
 from swarm.status.log import STATES as TYPES
@@ -16,6 +25,7 @@ from swarm.web import answers
 from swarm.web.schema import Schema, reference, schema_of
 
 MAX_LIMIT = 1000  # tasks or records in one answer
+MAX_POSITION = 1 << 53  # bytes of an output
 MAX_PARAMETER = 400  # characters of a parameter
 ACTION_HEADER = "x-swarm-action"
 
@@ -25,13 +35,18 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     ActiveTask: {},
     LockRow: {"status": {"enum": ["Active", "Expired", "Unknown"]}},
     WorkerLastSeen: {},
+    LivingWorker: {},
+    ClosedGate: {},
+    TotalUsage: {},
     answers.Board: {},
+    answers.Location: {},
     answers.LogPosition: {},
     answers.Record: {},
     answers.Snapshot: {},
     answers.TaskRow: {},
     answers.Tasks: {},
     answers.TaskHistory: {},
+    answers.TaskOutput: {},
     answers.Records: {},
     answers.Health: {},
     answers.Release: {},
@@ -88,6 +103,11 @@ def _paths() -> Schema:
     cursor = _parameter(
         "after", short, text="a cursor; the answer has the records after it instead of the latest"
     )
+    position = _parameter(
+        "after",
+        {"type": "integer", "minimum": 0, "maximum": MAX_POSITION, "default": 0},
+        text="a position in the output; the answer begins there",
+    )
     event = _parameter(
         "after",
         short,
@@ -120,6 +140,14 @@ def _paths() -> Schema:
         "/api/tasks/{task}": {
             "get": _get(
                 "One task and its history", "TaskHistory", {**common, "404": "no such task"}, task
+            )
+        },
+        "/api/tasks/{task}/output": {
+            "get": _get(
+                "What the agent of a task has printed",
+                "TaskOutput",
+                {**common, "404": "no such task"},
+                *(task, position),
             )
         },
         "/api/log": {

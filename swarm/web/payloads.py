@@ -20,7 +20,15 @@ from swarm.status.log import parse_record
 from swarm.terminal.text import shorten
 from swarm.web.answers import Board, Record, TaskRow
 
-MAX_ROWS = {"problems": 100, "workers": 300, "locks": 100, "seen": 50}  # of each list of a board
+# Of each list of a board.
+MAX_ROWS = {
+    "problems": 100,
+    "workers": 300,
+    "locks": 100,
+    "seen": 50,
+    "living": 300,
+    "gates": 50,
+}
 MAX_TEXT = 600  # characters of a text in a list
 _MAX_NAME = 200
 _MAX_TITLE = 160
@@ -52,7 +60,9 @@ def fingerprint(board: boards.Board) -> object:
     return board.fingerprint(), locks, seen, board.records, board.damaged
 
 
-def task_row(task: TaskState, state: str, blocked_by: str, title: str) -> TaskRow:
+def task_row(
+    task: TaskState, state: str, blocked_by: str, title: str, cost_usd: float = 0.0
+) -> TaskRow:
     """Return a task as a list shows it."""
     return {
         "id": task.id,
@@ -67,6 +77,8 @@ def task_row(task: TaskState, state: str, blocked_by: str, title: str) -> TaskRo
         "reason": cut(task.reason, _MAX_TITLE),
         "after": len(task.after),
         "blocked_by": blocked_by or None,
+        "agent": cut(task.agent, _MAX_NAME),
+        "cost_usd": round(cost_usd, 6),
     }
 
 

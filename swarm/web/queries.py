@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from swarm.board.viewer import total_usage
 from swarm.errors import BadInput, NoTask, StoreError
 from swarm.formats import json_codec
 from swarm.locks.table import LockTable
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.events import parse_event
 from swarm.queue.queue import TaskQueue
+from swarm.queue.usage import UsageLog
 from swarm.status.log import LOG, StatusLog, search_texts
 from swarm.stores.contract import Store
 from swarm.web.answers import Record, Records, TaskHistory, TaskRow, Tasks
@@ -75,6 +77,7 @@ def task(
         "task": fields,
         "blocked_by": queue.blocked().get(task_id),
         "locked": locked,
+        "usage": total_usage(UsageLog(store).of_task(task_id)).as_dict(),
         "history": history[-_MAX_HISTORY:],
         "complete": len(history) <= _MAX_HISTORY,
     }

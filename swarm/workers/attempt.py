@@ -6,8 +6,9 @@ when the timeout is over, when the lease is lost or when the worker is stopped. 
 end of an attempt, the process group is empty before another worker gets the task. While
 the lease lasts, the attempt waits for a process that cannot be ended.
 
-The attempt records its result in the queue, with the token. If the store cannot be
-used, the attempt tries again until the store can be used or the lease is lost.
+The module `verdict` decides how the attempt ended, and `settlement` records it in the
+queue, with the token. If the store cannot be used, the attempt tries again until the
+store can be used or the lease is lost.
 """
 
 from __future__ import annotations
@@ -18,26 +19,25 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from swarm.errors import BadInput, CannotRun, LockLost, NoTask, StoreError
+from swarm.errors import BadInput, CannotRun, LockLost, StoreError
 from swarm.locks.lease import Lease
+from swarm.presets.contract import Report
 from swarm.queue.queue import Claim, Task, TaskQueue
-from swarm.status import events
 from swarm.status.log import StatusLog
 from swarm.system.child import GatedProcess
 from swarm.system.inotify import watch_files
 from swarm.workers import command as agent_command
 from swarm.workers.ending import Ending
+from swarm.workers.launch import Agent, Start
 from swarm.workers.markers import Markers
 from swarm.workers.output import AgentOutput
+from swarm.workers.reading import Reading
+from swarm.workers.settlement import Settlement
+from swarm.workers.verdict import FAILED, LOST, WORKER_STOPPED, Ended, judge
 from swarm.workers.wakeup import Wakeup, drain
 
-DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
-
-_WORKER_STOPPED = "the worker was stopped"
 _LAST_LINES = 10  # lines of each stream that are reported with a failure
 _POLL_INTERVAL = 0.1  # seconds between two checks, where the system cannot wake us
 _MAX_SLEEP = 0.5  # seconds, where the system can wake us; then the clock of the lease is read
@@ -45,9 +45,7 @@ _RETRY_INTERVAL = 0.5  # seconds
 
 
 class Attempt:
-    """One attempt at a task. `outcome` is DONE, FAILED, STOPPED or LOST; `reason` says
-    why.
-    """
+    """One attempt at a task, by a process."""
 
     def __init__(
         self,
@@ -55,25 +53,24 @@ class Attempt:
         log: StatusLog,
         claim: Claim,
         *,
-        agent: Sequence[str],
+        agent: Agent,
         results: str,
         timeout: float | None,
         grace: float,
         delay: float,
         store_for_agent: bool = False,
+        variables: Mapping[str, str] | None = None,
         on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.claim = claim
-        self.outcome = ""
-        self.reason = ""
         self._queue = queue
-        self._log = log
         self._agent = agent
         self._results = results
         self._timeout = claim.task.spec.timeout or timeout
         self._grace = grace
-        self._delay = delay
+        self._settlement = Settlement(queue, log, claim, delay=delay)
         self._store_for_agent = store_for_agent
+        self._variables = variables
         self._on_line = on_line
         self._markers = Markers(log, claim, lambda: self._lost is not None)
         self._lease: Lease | None = None
@@ -81,6 +78,16 @@ class Attempt:
         self._stops = 0
         self._timed_out = self._interrupted = False
         self._wakeup = Wakeup()
+
+    @property
+    def outcome(self) -> str:
+        """DONE, FAILED, STOPPED, LIMITED or LOST."""
+        return self._settlement.outcome
+
+    @property
+    def reason(self) -> str:
+        """Why the attempt ended so, or its result."""
+        return self._settlement.reason
 
     def stop(self) -> None:
         """End the attempt and release the task. A second call kills the agent at once.
@@ -101,28 +108,43 @@ class Attempt:
         with self._wakeup:
             try:
                 if self._stops:
-                    return self._release(_WORKER_STOPPED)
+                    return self._settlement.release(WORKER_STOPPED)
                 return self._run()
             except (CannotRun, StoreError) as error:
-                self._release_quietly(str(error))
+                self._settlement.release_quietly(str(error))
                 raise
             finally:
                 self._markers.finish(lambda: True)
 
     def _run(self) -> Task:
         try:
-            command = agent_command.command_for(self.claim, self._agent)
+            starts = self._agent.starts(self.claim)
+            for start in starts:
+                task = self._begin(start)
+                if task is not None:
+                    return task
         except BadInput as error:
-            return self._fail(str(error), final=True)
-        with AgentOutput(self._results, self.claim.task.id, self.claim.token) as output:
-            return self._supervise(self._create_process(output), command, output)
+            return self._settlement.fail(str(error), final=True)
+        raise AssertionError("the last start of an agent resumes no session")
+
+    def _begin(self, start: Start) -> Task | None:
+        """Start a process and return the task, None if the session to resume is gone."""
+        claim = self.claim
+        with AgentOutput(
+            self._results,
+            claim.task.id,
+            claim.token,
+            self._variables,
+            events=start.reader is not None,
+        ) as output:
+            return self._supervise(self._create_process(start, output), start, output)
 
     # While it runs --------------------------------------------------------------------
 
-    def _create_process(self, output: AgentOutput) -> GatedProcess:
+    def _create_process(self, start: Start, output: AgentOutput) -> GatedProcess:
         try:
             with tempfile.TemporaryFile() as stdin:
-                stdin.write(agent_command.stdin_for(self.claim, self._agent))
+                stdin.write(start.launch.stdin)
                 stdin.seek(0)
                 return GatedProcess(
                     group=True,
@@ -136,8 +158,10 @@ class Attempt:
                 f"cannot write the prompt to a temporary file: {error.strerror}. Free some space."
             ) from error
 
-    def _supervise(self, child: GatedProcess, command: list[str], output: AgentOutput) -> Task:
-        """Run the command until it ends, end its group, and record the result."""
+    def _supervise(self, child: GatedProcess, start: Start, output: AgentOutput) -> Task | None:
+        """Run the command until it ends, end its group, and record the result. Return
+        None if the session to resume is gone.
+        """
         begun = time.monotonic()
         try:
             with self._queue.keep(
@@ -149,18 +173,27 @@ class Attempt:
                         f"the lease of {self.claim.task.id} ended before its command was started.",
                     )
                 try:
-                    child.exec(command, self._environment())
+                    child.exec(start.launch.command, self._environment(start))
                 except CannotRun as error:
-                    if not self._is_the_tasks_fault(error):
+                    if error.number != errno.E2BIG and not start.is_tasks_own:
                         raise
-                    return self._fail(str(error), exit_code=error.exit_code)
-                code = self._wait(child, output)
+                    return self._settlement.fail(str(error), exit_code=error.exit_code)
+                reading = Reading(
+                    output, start.reader, self._markers, self._on_line, self._variables
+                )
+                code = self._wait(child, reading, output)
                 self._end_group(child)
-                self._read_rest(output)
-                return self._settle_with_retries(code, output, time.monotonic() - begun)
+                reading.finish(lambda: self._lost is not None or self._stops > 1)
+                report = reading.report(code)
+                must_end = self._lost or self._stops or self._timed_out
+                if start.resumes and report.session_is_gone and not must_end:
+                    return None
+                return self._settle_with_retries(
+                    code, start, output, report, time.monotonic() - begun
+                )
         except LockLost as lost:
             child.end(self._grace_now(), self._at_most)
-            return self._note_loss(lost)
+            return self._settlement.note_loss(lost)
         except BaseException:
             child.end(0.0)  # a command must not go on without its worker
             raise
@@ -169,22 +202,18 @@ class Attempt:
             if self.outcome == LOST and child.is_over():
                 self._queue.give_up(self.claim)  # a cancelled task is free from now on
 
-    def _environment(self) -> dict[str, str]:
-        return agent_command.environment_for(self.claim, store_for_agent=self._store_for_agent)
+    def _environment(self, start: Start) -> dict[str, str]:
+        return {
+            **agent_command.environment_for(
+                self.claim,
+                agent=start.agent,
+                store_for_agent=self._store_for_agent,
+                variables=self._variables,
+            ),
+            **start.launch.environment,
+        }
 
-    def _is_the_tasks_fault(self, error: CannotRun) -> bool:
-        """Return whether a command cannot be run because of its task.
-
-        If the task is not the cause, the worker's agent is at fault, and would fail
-        every task of the queue.
-        """
-        return (
-            bool(self.claim.task.spec.command)
-            or error.number == errno.E2BIG
-            or "{" in self._agent[0]
-        )
-
-    def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
+    def _wait(self, child: GatedProcess, reading: Reading, output: AgentOutput) -> int:
         """Wait for the command, and return its exit code.
 
         During the wait, read the output of the command. If the command must end, send
@@ -196,7 +225,7 @@ class Attempt:
         longest = _MAX_SLEEP if ended >= 0 and changed >= 0 else _POLL_INTERVAL
         try:
             while True:
-                has_more = self._read(output)
+                has_more = reading.read()
                 code = child.poll()
                 if code is not None:
                     return code
@@ -268,108 +297,50 @@ class Attempt:
                 f"some processes of group {child.pid} cannot be ended and still run.",
             )
 
-    def _read_rest(self, output: AgentOutput) -> None:
-        output.skip_to_the_end()
-        while self._read(output, ended=True):
-            pass
-        self._markers.finish(lambda: self._lost is not None or self._stops > 1)
-
-    def _read(self, output: AgentOutput, *, ended: bool = False) -> bool:
-        """Read a piece of the output. Return whether there is more output."""
-        lines, has_more = output.read(only_markers=self._on_line is None, ended=ended)
-        for line in lines:
-            if self._on_line is not None:
-                self._on_line(line)
-            self._markers.add(line)
-        return has_more
-
     def _on_lost(self, lost: LockLost) -> None:
         self._lost = lost
         self._wakeup.wake()
 
     # When it has ended ----------------------------------------------------------------
 
-    def _settle_with_retries(self, code: int, output: AgentOutput, seconds: float) -> Task:
+    def _settle_with_retries(
+        self, code: int, start: Start, output: AgentOutput, report: Report, seconds: float
+    ) -> Task:
         """Record the result in the queue. Try again while the store cannot be used."""
         while True:
             try:
-                return self._settle(code, output, seconds)
+                return self._settle(code, start, output, report, seconds)
             except StoreError:
                 if self._lost or self._stops > 1:
                     raise
                 self._wakeup.sleep(_RETRY_INTERVAL)
 
-    def _settle(self, code: int, output: AgentOutput, seconds: float) -> Task:
-        about: dict[str, Any] = {
-            "exit_code": code,
-            "seconds": round(seconds, 3),
-            "output": output.names(),
-        }
+    def _settle(
+        self, code: int, start: Start, output: AgentOutput, report: Report, seconds: float
+    ) -> Task:
         if self._lost is not None:
-            return self._note_loss(self._lost)
-        if self._timed_out:
-            return self._fail(
-                f"timed out after {self._timeout:g} seconds",
-                last_lines=output.last_lines(_LAST_LINES),
-                **about,
-            )
-        if self._interrupted:
-            return self._release(_WORKER_STOPPED)  # even if the exit code is 0
-        if code == 0:
-            return self._record(
-                DONE, output.result(), partial(self._queue.done, result=output.result(), **about)
-            )
-        number = code - 128
-        is_signal = code > 128 and number in signal.valid_signals()
-        reason = f"ended by {signal.Signals(number).name}" if is_signal else f"exit code {code}"
-        return self._fail(reason, last_lines=output.last_lines(_LAST_LINES), **about)
-
-    def _note_loss(self, lost: LockLost) -> Task:
-        self.outcome, self.reason = LOST, str(lost)
-        claim = self.claim
-        about = events.lost(token=claim.token)
-        try:
-            self._log.append(
-                "SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about
-            )
-        except StoreError:  # most likely the reason for the loss
-            return claim.task
-        return self._current_task()
-
-    def _release(self, reason: str) -> Task:
-        return self._record(STOPPED, reason, partial(self._queue.release, reason=reason))
-
-    def _release_quietly(self, reason: str) -> None:
-        try:
-            self._release(reason)
-        except StoreError:
-            pass  # the task is free when its lease ends
-
-    def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
-        return self._record(
-            FAILED,
-            reason,
-            partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta),
+            return self._settlement.note_loss(self._lost)
+        last_lines = output.last_lines(_LAST_LINES)
+        ended = Ended(
+            code,
+            tuple(last_lines),
+            timed_out=self._timeout if self._timed_out else None,
+            interrupted=self._interrupted,
+            now=time.time(),
         )
-
-    def _record(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
-        """Record the outcome in the queue.
-
-        If the queue refuses the outcome, the claim is lost.
-        """
-        try:
-            task = settle(self.claim.task.id, self.claim.worker, self.claim.token)
-            self.outcome, self.reason = outcome, reason
-            return task
-        except LockLost as lost:  # the queue has logged the loss
-            self.outcome, self.reason = LOST, str(lost)
-            return self._current_task()
-
-    def _current_task(self) -> Task:
-        try:
-            return self._queue.get(self.claim.task.id)
-        except NoTask:  # the whole queue was removed
-            return self.claim.task
+        verdict = judge(ended, report, has_agent=bool(start.agent))
+        failed = verdict.outcome == FAILED
+        return self._settlement.record(
+            verdict,
+            agent=start.agent,
+            report=report,
+            # a session that failed twice in a row is not resumed once more
+            session="" if failed and start.resumes else report.session,
+            seconds=seconds,
+            exit_code=code,
+            output=output.names(),
+            **({"last_lines": last_lines} if failed else {}),
+        )
 
 
 def _pidfd(pid: int) -> int:

@@ -8,6 +8,7 @@ is killed, its agent dies too, and the next worker can claim the task.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores import cleaners
-from swarm.stores.contract import Store
+from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
-from swarm.stores.file import state_dir
 from swarm.stores.file.layout import RESULTS
-from swarm.workers import command, output
-from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
+from swarm.workers import output
+from swarm.workers.attempt import Attempt
+from swarm.workers.function import Function, FunctionAttempt, name_of
+from swarm.workers.launch import Agent, CommandAgent
+from swarm.workers.presence import Announcement, announce
+from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED
 
 __all__ = ["SmartWorker", "Tally"]
 
@@ -36,6 +40,15 @@ _IDLE_WAIT = 1.0
 _BUSY_WAIT = 0.5
 _STORE_RETRY_INTERVAL = 5.0  # seconds
 _STOP_POLL_INTERVAL = 0.2  # seconds
+_REMAINING = re.compile(r" for [^,]*, until")
+# The field of the tally for each outcome of an attempt.
+_TALLIED = {
+    DONE: "done",
+    FAILED: "failed",
+    STOPPED: "released",
+    LIMITED: "released",
+    LOST: "lost",
+}
 
 
 @dataclass
@@ -51,21 +64,24 @@ class Tally:
 class SmartWorker:
     """A worker that does tasks of the queue.
 
-    `agent` is a command line with {prompt} in it, see `command`. Without an agent the
-    worker claims only tasks that have a command of their own. With an agent it claims
-    such tasks only if `allow_commands`. `store_for_agent`: the agent gets the password
-    of the store. `on_event` is called with
-    an event, a task id and a string. `on_line` is called with each line of output.
+    `agent` is a command line (see `command`), a Python function (see `function`), or an
+    `Agent` (see `launch`). Without an agent the worker claims only tasks that have a
+    command of their own. With an agent it claims such tasks only if `allow_commands`.
+    `store_for_agent`: the agent gets the password of the store. `budget` and
+    `task_budget`: what all tasks, or each task, may cost. `on_event` is called with an
+    event, a task id and a string. `on_line` is called with each line of output.
     """
 
     def __init__(
         self,
         worker_id: str,
-        agent: str | Sequence[str] | None = None,
+        agent: str | Sequence[str] | Function | Agent | None = None,
         *,
         allow_commands: bool = False,
         store_for_agent: bool = False,
-        store: Store | None = None,
+        budget: float | None = None,
+        task_budget: float | None = None,
+        store: StoreLike = None,
         results: str | None = None,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -78,7 +94,12 @@ class SmartWorker:
         self.tally = Tally()
         self.queue = TaskQueue(store)
         self._default_store = DefaultStore(store)
-        self._agent = command.split(agent) if agent is not None else []
+        self._function = agent if callable(agent) else None
+        self._agent = _as_agent(agent)
+        self.agent_name = name_of(self._function) if self._function else self._agent.name
+        self._takes_prompts = self._function is not None or self._agent.takes_prompts
+        self._budget = budget
+        self._task_budget = task_budget
         self._allow_commands = allow_commands
         self._store_for_agent = store_for_agent
         self._results = results
@@ -88,7 +109,7 @@ class SmartWorker:
         self._backoff = check_wait(backoff)
         self._on_event = on_event
         self._on_line = on_line
-        self._attempt: Attempt | None = None
+        self._attempt: Attempt | FunctionAttempt | None = None
         self._stopping = False
         self._nothing_left = False
         self._reported = ""
@@ -103,8 +124,18 @@ class SmartWorker:
         fails later, the worker waits until the store can be used again.
         """
         output.prepare(self._results_dir())
-        with cleaners.keep_away():
+        with cleaners.keep_away(), self._announce() as announced:
+            if announced.namesake:
+                self._on_event("trouble", "", announced.namesake)
             return self._work(until_empty)
+
+    def _announce(self) -> Announcement:
+        return announce(
+            self._default_store.store(),
+            self.worker_id,
+            agent=self.agent_name,
+            accepts_commands=not self._takes_prompts or self._allow_commands,
+        )
 
     def _work(self, until_empty: bool) -> Tally:
         reached = warned = False
@@ -136,7 +167,7 @@ class SmartWorker:
         cannot be written. Before either error, the task is released.
         Raise BadInput if the task has a command that this worker must not run.
         """
-        if self._agent and claim.task.spec.command and not self._allow_commands:
+        if self._takes_prompts and claim.task.spec.command and not self._allow_commands:
             raise BadInput(
                 f"{claim.task.id} has a command of its own, and this worker runs none: it has an "
                 f"agent, and no allow_commands."
@@ -146,28 +177,43 @@ class SmartWorker:
             claim.task.id,
             f"attempt {claim.task.attempts} of {claim.task.spec.max_attempts}",
         )
-        self._attempt = Attempt(
-            self.queue,
-            StatusLog(self._default_store.store()),
-            claim,
-            agent=self._agent,
-            results=self._results_dir(),
-            timeout=self._timeout,
-            grace=self._grace,
-            delay=min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1)),
-            store_for_agent=self._store_for_agent,
-            on_line=self._on_line,
-        )
+        self._attempt = self._attempt_at(claim)
         try:
             if self._stopping:
                 self._attempt.stop()
             self._attempt.run()
         finally:
             attempt, self._attempt = self._attempt, None
-        name = {DONE: "done", FAILED: "failed", STOPPED: "released", LOST: "lost"}[attempt.outcome]
+        name = _TALLIED[attempt.outcome]
         setattr(self.tally, name, getattr(self.tally, name) + 1)
         self._on_event(attempt.outcome, claim.task.id, attempt.reason)
         return attempt.outcome
+
+    def _attempt_at(self, claim: Claim) -> Attempt | FunctionAttempt:
+        log = StatusLog(self._default_store.store())
+        delay = min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1))
+        if self._function is not None and not claim.task.spec.command:
+            return FunctionAttempt(
+                self.queue,
+                log,
+                claim,
+                function=self._function,
+                timeout=self._timeout,
+                delay=delay,
+            )
+        return Attempt(
+            self.queue,
+            log,
+            claim,
+            agent=self._agent,
+            results=self._results_dir(),
+            timeout=self._timeout,
+            grace=self._grace,
+            delay=delay,
+            store_for_agent=self._store_for_agent,
+            variables=self._default_store.variables(),
+            on_line=self._on_line,
+        )
 
     def stop(self) -> None:
         """Stop the worker: end the running agent, and release its task.
@@ -181,7 +227,7 @@ class SmartWorker:
 
     def _results_dir(self) -> str:
         """Return the directory of results. Create it and check it each time."""
-        return self._results or state_dir.given().make_below(RESULTS)
+        return self._results or self._default_store.state_dir().make_below(RESULTS)
 
     def _claim(self) -> Claim | None:
         try:
@@ -189,21 +235,30 @@ class SmartWorker:
                 self.worker_id,
                 ttl=self._ttl,
                 bound=True,
-                commands_only=not self._agent,
-                prompts_only=bool(self._agent) and not self._allow_commands,
+                commands_only=not self._takes_prompts,
+                prompts_only=self._takes_prompts and not self._allow_commands,
+                agent=self.agent_name,
+                budget=self._budget,
+                task_budget=self._task_budget,
             )
         except NoTask as no_task:
-            self._nothing_left = no_task.why != "busy"
+            self._nothing_left = no_task.why not in ("busy", "gate")
             self._report_left_tasks(no_task)
             self._others_at_work = bool(no_task.holders)
             return None
 
     def _report_left_tasks(self, no_task: NoTask) -> None:
-        """Report once that tasks are left which this worker does not accept."""
-        left = "" if no_task.why != "finished" or self.queue.is_finished() else str(no_task)
-        if left and left != self._reported:
+        """Report once that tasks are left which this worker does not accept, or may not
+        begin now.
+        """
+        is_left = no_task.why == "gate" or (
+            no_task.why == "finished" and not self.queue.is_finished()
+        )
+        left = str(no_task) if is_left else ""
+        news = _REMAINING.sub("", left)  # the same gate, a second later
+        if left and news != self._reported:
             self._on_event("waits", "", left)
-        self._reported = left
+        self._reported = news
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()
@@ -222,6 +277,12 @@ class SmartWorker:
         end = time.monotonic() + seconds
         while not self._stopping and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _STOP_POLL_INTERVAL))
+
+
+def _as_agent(agent: str | Sequence[str] | Function | Agent | None) -> Agent:
+    if callable(agent):
+        return CommandAgent(None)  # for tasks with a command of their own
+    return CommandAgent(agent) if agent is None or isinstance(agent, Sequence) else agent
 
 
 def _positive(value: Any, what: str) -> float:

@@ -13,6 +13,7 @@ from swarm.admin.migrate import migrate
 from swarm.errors import LockHeld, StoreError
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
+from swarm.queue.usage import Usage, UsageLog
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
@@ -33,6 +34,9 @@ def old(tmp_path: Path) -> Iterator[FileStore]:
     for name in "ab":
         queue.claim("w", name)
         queue.done(name, "w") if name == "a" else queue.fail(name, "w", reason="no")
+    queue.close_gate("claude", None, "usage limit", "w")
+    queue.reopen("a", "ada", "again")
+    UsageLog(store).add("a", 1, "w", Usage("claude", cost_usd=1.5))
     StatusLog(store).append("HELP", "w", "other", "lonely")
     store.rotate("status")
     StatusLog(store).append("DONE", "w", "other", "helped")
@@ -54,13 +58,14 @@ def test_log_and_queue_are_copied_and_tokens_continue(
     new = live_store if not isinstance(live_store, FileStore) else FileStore(str(tmp_path / "new"))
     last = old.highest_token("locks")
     moved = migrate(old, new)
-    assert (moved.status, moved.tasks) == (
-        len(every_line(old, "status")),
-        len(every_line(old, "tasks")),
-    )
-    for log in ("status", "tasks"):
-        assert every_line(new, log) == every_line(old, log)
+    for log in ("status", "tasks", "usage"):
+        lines = every_line(old, log)
+        assert len(lines) == getattr(moved, log) > 0
+        assert every_line(new, log) == lines
     assert states(new) == states(old)
+    assert TaskQueue(new).gates() == TaskQueue(old).gates() != []
+    assert TaskQueue(new).get("a").previous == TaskQueue(old).get("a").previous
+    assert UsageLog(new).totals() == UsageLog(old).totals()
     assert LockTable(new).acquire("a", "w", 60).token > last  # type: ignore[operator]
     LockTable(new).release("a", "w")
     back = FileStore(str(tmp_path / "back"))

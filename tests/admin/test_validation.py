@@ -15,7 +15,9 @@ from hypothesis import strategies as some
 
 from swarm import TaskLockManager
 from swarm.admin import validation
+from swarm.queue.usage import Usage, UsageLog
 from swarm.status.log import STATES
+from swarm.stores.file.store import FileStore
 from tests.conftest import Run
 from tests.support.examples import INVALID, LOCK, RECORD, VALID
 from tests.support.schemas import SCHEMAS
@@ -210,6 +212,19 @@ def test_a_fault_in_the_log_is_named_with_file_and_line(
     assert shown.startswith(f"{path}:3: ")
     assert text in shown
     assert done.stderr == "1 fault found\n"
+
+
+def test_a_fault_in_the_usage_is_named_with_file_and_line(
+    log: Run, isolated_swarm_dir: Path
+) -> None:
+    UsageLog(FileStore(str(isolated_swarm_dir))).add("a", 1, "w", Usage("claude", turns=1))
+    assert log("validate").returncode == 0
+    path = isolated_swarm_dir / ".usage" / "usage.log"
+    with path.open("ab") as file:
+        file.write(b'{"task": "a", "token": 2, "at": "2026-02-02", "usage": {"turns": -1}}\n')
+    done = log("validate")
+    assert done.returncode == 1 and done.stdout.startswith(f"{path}:2: not a report of usage: ")
+    assert "turns is -1" in done.stdout
 
 
 FAULTY_LOCKS = {

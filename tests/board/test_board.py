@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 from swarm.board.board import KINDS, Board, Problem
 from swarm.board.text import text
 from swarm.board.viewer import Viewer
+from swarm.errors import NoTask
 from swarm.formats import json_codec
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
+from swarm.queue.usage import Usage, UsageLog
 from swarm.status.log import LOG, StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from swarm.terminal.text import width
+from swarm.workers.presence import report_end
 from tests.conftest import ROOT, HandClock
 from tests.support.lock_files import HOLDER
 
@@ -204,6 +207,8 @@ class TestHolders:
         listing = LockTable.tasks
 
         def meanwhile(table: LockTable) -> Any:
+            if table._namespace != "locks":
+                return listing(table)
             queue.done("t", "w", claim.token)
             found = list(listing(table))
             queue.claim("w", "u")
@@ -286,14 +291,22 @@ def test_problems_stand_in_the_order_of_their_kinds(store: Store, clock: HandClo
     queue = queue_with(store, "failed", max_attempts=1)
     queue.add("blocked", "x", after=["failed"])
     queue.fail("failed", "w", queue.claim("w").token, "no")
+    queue.add("ready", "x")
+    report_end(store, "w", "codex", "no program")
+    queue.close_gate("codex", clock.now() + 3600, "a limit", "w")
+    UsageLog(store).add("failed", 1, "w", Usage("codex", cost_usd=2.0))
+    with pytest.raises(NoTask):
+        queue.claim("w", agent="claude", budget=1.0)
     LockTable(store).acquire("gone", "w", 10)
     LockTable(store).acquire("lease", "w", 100)
     store.create("locks/unreadable", b"not a lock")
     say(store, "ERROR", "error")
     say(store, "HELP", "waiting")
     clock.pass_time(90)
-    assert [kind for kind, _ in problems(store)] == list(KINDS)
-    assert [kind for kind, task in problems(store) if kind != task] == []
+    say(store, "ERROR", "denied", "denied: Bash(make). To allow it, use --permissions full")
+    kinds = [kind for kind in KINDS if kind != "unserved"]  # as no worker runs
+    assert [kind for kind, _ in problems(store)] == kinds
+    assert [kind for kind, task in problems(store) if task and kind != task] == []
 
 
 class TestWork:
@@ -335,12 +348,17 @@ def test_as_json_it_has_the_documented_keys(store: Store) -> None:
     assert list(fields) == [
         "schema_version",
         "generated_at",
+        "location",
         "problems",
         "workers",
         "locks",
         "queue",
         "seen",
         "log",
+        "living",
+        "gates",
+        "usage",
+        "hint",
     ]
     assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "fix"]
     assert fields["queue"]["running"] == fields["queue"]["total"] == 1

@@ -20,6 +20,7 @@ from swarm.cli import main
 from swarm.terminal import output
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.command_line import run
+from tests.support.projects import checkout, git, project
 
 GROUPS = ("lock", "log", "sprint", "task")
 
@@ -607,17 +608,34 @@ def test_hot_commands_import_only_what_they_use(command: str, isolated_swarm_dir
     """
     main.main(["lock", "acquire", "held", "w"])  # only once are there directories to make
     main.main(["log", "append", "START", "w", "held"])
+    _expect_modules(command, HOT[command], ROOT)
+
+
+@pytest.mark.parametrize("command", ["lock check t", "log tail 3"])
+def test_the_search_for_a_project_imports_only_what_it_uses(command: str, tmp_path: Path) -> None:
+    root = project(checkout(tmp_path / "p"))
+    git(root, "worktree", "add", "-q", str(tmp_path / "wt"))
+    searching = f"{HOT[command]} project project.location"
+    _expect_modules(command, searching, root)
+    _expect_modules(command, f"{searching} project.worktree", tmp_path / "wt")
+
+
+def _expect_modules(command: str, modules: str, directory: Path) -> None:
     run = (
         f"from swarm.cli import start; sys.argv[1:] = {command.split()!r}; start._run(); "
         f"print(*set(sys.modules) - before)"
     )
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules); {run}"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30
+        [sys.executable, "-I", "-S", "-c", program],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     loaded = set(done.stdout.splitlines()[-1].split())
     ours = {name for name in loaded if name.startswith("swarm")}
-    assert ours == {"swarm", *(f"swarm.{name}" for name in HOT[command].split())}, done.stderr
+    assert ours == {"swarm", *(f"swarm.{name}" for name in modules.split())}, done.stderr
     assert loaded - ours <= set(STANDARD.split())
 
 

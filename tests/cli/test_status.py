@@ -263,7 +263,7 @@ class TestWatch:
         StatusLog(store).append("WAIT", "worker-1", "登录-1", "哪个数据库? " + "很长的问题" * 20)
         screen = tmux.wait_for(lambda screen: any(line.startswith("WAITS") for line in screen))
         assert screen[0].startswith("swarm  1 problem · 1 at work") and screen[0].endswith(" UTC")
-        assert screen[1:3] == ["", "Problems"]
+        assert screen[1].startswith("No project, state in ") and screen[2:4] == ["", "Problems"]
         assert screen[3].startswith("WAITS  登录-1 · worker-1 · ") and screen[3].endswith("…")
         assert screen[4] == "       swarm task show '登录-1'"
         assert screen[6] == "At work" and screen[7].startswith("  worker-1  登录-1  ")
@@ -430,7 +430,7 @@ class TestWatchWithoutATerminal:
         store.append(LOG, b"{}")
         with self.started() as watch:
             assert watch.stdout is not None
-            first = [watch.stdout.readline() for _ in range(6)]
+            first = [watch.stdout.readline() for _ in range(7)]
             assert first[0].startswith("swarm  no problems") and first[-1] == "Log    1 record\n"
             StatusLog(store).append("HELP", "w", "t", "who?")
             assert watch.stdout.readline() == "\n"

@@ -210,7 +210,8 @@ def test_a_late_worker_is_refused_with_exit_code_4() -> None:
     assert "DONE with token 1 was refused" in task("show", "a")
     assert (
         task("list")
-        == f"running    a (worker: w2, since {TaskQueue().get('a').since}, attempt 2 of 3)\n"
+        == f"running    a (worker: w2, since {TaskQueue().get('a').since}, attempt 2 of 3; "
+        "before: its worker w1 was gone)\n"
     )
 
 

@@ -39,10 +39,13 @@ from swarm.cli import task
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable
+from swarm.project.config import Config, OwnAgent
+from swarm.project.keys import REQUIRED, Key, keys_of
 from swarm.queue.events import STATES as TASK_STATES
 from swarm.queue.queue import TaskQueue, TaskSpec
 from swarm.status.log import STATES
 from swarm.stores.default import default_store
+from swarm.stores.location import Location
 from swarm.workers import command as agent_command
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.documents import DOCUMENTS, Block, blocks, blurred, quoted, tables
@@ -52,6 +55,7 @@ EXECUTED = [
     "README.md",
     "docs/guide/getting-started.md",
     "docs/reference/hooks.md",
+    "docs/reference/projects.md",
     "docs/reference/queue.md",
     "docs/how-to/set-up-agents.md",
     "docs/reference/sprint.md",
@@ -303,7 +307,8 @@ def test_every_variable_that_an_agent_finds_is_documented_and_no_other(
 ) -> None:
     queue = TaskQueue()
     queue.add("a", "x")
-    given = agent_command.environment_for(queue.claim("w"))
+    queue.fail("a", "w", queue.claim("w").token, "no disk")
+    given = agent_command.environment_for(queue.claim("w"), agent="claude")
     assert sorted(_found_by_agents()) == sorted(name for name in given if "SWARM" in name)
 
 
@@ -316,15 +321,31 @@ def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
     assert [quoted(row[0])[0] for row in states] == list(TASK_STATES)
 
 
+def test_every_setting_of_swarm_toml_is_documented_in_order() -> None:
+    for table, record in zip(
+        tables("docs/reference/projects.md", "swarm.toml"), (Config, OwnAgent), strict=True
+    ):
+        assert [(quoted(row[0])[0], row[1], row[2]) for row in table] == [
+            (name, _default(key), key.text) for name, key in keys_of(record).items()
+        ]
+
+
+def _default(key: Key) -> str:
+    if key.default is REQUIRED:
+        return "required"
+    return "none" if key.default is None or key.table else f"`{json.dumps(key.default)}`"
+
+
 def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/reference/view.md", "For programs")
     board = Viewer(default_store()).look()
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
     for row, kind in (
-        (2, view.Problem),
-        (3, view.ActiveTask),
-        (4, view.LockRow),
-        (6, view.WorkerLastSeen),
+        (2, Location),
+        (3, view.Problem),
+        (4, view.ActiveTask),
+        (5, view.LockRow),
+        (7, view.WorkerLastSeen),
     ):
         assert quoted(table[row][1]) == list(kind.field_names())
 

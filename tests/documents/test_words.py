@@ -47,7 +47,7 @@ DROPPED = {
     "epoch": Dropped(r"epochs?", "generation", allowed=("unix epoch", r"extract\(epoch")),
     "hand": Dropped(r"hands?", "scratch directory", allowed=("by hand", "in hand", "hand over")),
     "anchor": Dropped(r"anchors?", "(gone)", allowed=("text-anchor",)),  # an attribute of SVG
-    "gate": Dropped(r"gates?", "intent"),
+    "gate": Dropped(r"gates?", "intent", only=("swarm/stores/", "swarm/locks/")),
     "kept": Dropped(r"kept_\w+|_kept|Kept ?Files|Kept ?In ?Memory|\.kept|\.keep\(", "cache"),
     "picture": Dropped(r"pictures?", "state", allowed=("picture element",)),
     # hashlib
@@ -111,7 +111,6 @@ _NOT_YET: dict[str, set[str]] = {
         "draw",
         "hand",
         "anchor",
-        "gate",
         "picture",
         "ground",
         "turn",

@@ -128,12 +128,15 @@ def ended(lease: Lease) -> bool:
 class TestHolding:
     def test_a_lease_is_bound_to_this_process_and_waits_as_asked(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, group=7, wait=5) as lease:
-            assert table.asked == [("acquire", {"bound": True, "group": 7, "wait": 5})]
+            asked = {"bound": True, "group": 7, "wait": 5, "about": None}
+            assert table.asked == [("acquire", asked)]
             assert lease.token == table.store.token_bound("locks/t")
             assert (lease.task_id, lease.worker, lease.ttl) == ("t", "w", 60)
         table.asked.clear()
         with Lease(table, "t", "w", 60):
-            assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0})]
+            assert table.asked == [
+                ("acquire", {"bound": True, "group": 0, "wait": 0.0, "about": None})
+            ]
 
     def test_a_lease_of_a_lock_that_was_acquired_before_does_not_acquire_it_again(
         self, table: Table

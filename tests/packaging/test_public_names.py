@@ -20,7 +20,7 @@ FRONT_DOORS = {
     ),
     "swarm.status_broadcaster": "BroadcastState StatusBroadcaster",
     "swarm.task_queue": "Claim Task TaskQueue TaskSpec",
-    "swarm.worker_smart": "BACKOFF GRACE SmartWorker Tally",
+    "swarm.worker_smart": "BACKOFF GRACE LimitReached SmartWorker Tally Work preset_agent",
     "swarm.tmux_manager": "GRACE MAX_WORKERS AgentPane AgentStatus AgentUnavailable StartReport "
     "StoppedAgent TmuxSwarmError"
     " TmuxSwarmManager",

@@ -6,18 +6,18 @@ import pytest
 
 from proof import queue_explorer
 from proof.queue_explorer import SHORT, VARIANTS, Code, Scenario, explore
-from swarm.queue import directing
+from swarm.queue import events
 
 
 @pytest.mark.parametrize("scenario", SHORT, ids=lambda scenario: scenario.name)
 def test_no_interleaving_of_claims_counts_an_attempt_of_which_no_worker_was_told(
     scenario: Scenario,
 ) -> None:
-    nonce = directing._nonce
+    nonce = events.nonce
     seen = explore(scenario)
     assert seen.violation == "", "\n".join(seen.trace)
     assert seen.complete and seen.states > 1_000 and seen.depth > 20
-    assert directing._nonce is nonce
+    assert events.nonce is nonce
 
 
 @pytest.mark.parametrize(("name", "code", "scenario"), VARIANTS)

@@ -17,7 +17,7 @@ import pytest
 
 from swarm.errors import NotYours
 from swarm.locks.table import LockTable
-from swarm.queue import claims
+from swarm.queue import ending
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores.default import default_store
@@ -212,7 +212,7 @@ class TestForeign:
             looked_up.append(1)
             return {"pid": os.getpid()}
 
-        monkeypatch.setattr(claims, "this_process", look_up)
+        monkeypatch.setattr(ending, "this_process", look_up)
         for name in "abc":
             queue.add(name, "x")
             queue.done(name, "w", queue.claim("w", name).token)

@@ -20,7 +20,7 @@ from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskE
 from swarm.locks.table import LockTable
 from swarm.queue import adding
 from swarm.queue import queue as module
-from swarm.queue.claims import Ending
+from swarm.queue.ending import Ending
 from swarm.queue.events import LOG, MAX_REASON_BYTES, event
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.queue.state import QueueState
@@ -781,7 +781,7 @@ class TestEnding:
         other.release("a", "w2", other.claim("w2").token)
         later = []
         monkeypatch.setattr(
-            queue._claims(),
+            queue._claims()._endings,
             "_check_lock",
             lambda *_: later.append(LockTable(store).acquire("a", "w1", 60)),
         )
@@ -824,7 +824,7 @@ class TestEnding:
         claim = queue.claim("w", ttl=5)
         clock.pass_time(6)
         monkeypatch.setattr(
-            queue._claims(), "_log_end", lambda *_: LockTable(store).acquire("a", "w", 60)
+            queue._claims()._endings, "_log_end", lambda *_: LockTable(store).acquire("a", "w", 60)
         )
         assert queue.done("a", "w", claim.token).state == "done"
         found = LockTable(store).status("a")
@@ -968,7 +968,7 @@ class TestEnding:
 
         def slow(line: bytes) -> bool:
             # it looked before the successor came
-            queue._claims()._check_lock = lambda *_: None  # type: ignore[method-assign]
+            queue._claims()._endings._check_lock = lambda *_: None  # type: ignore[method-assign]
             done.append(queue.done("a", "w1", late.token).state)
             return append(line)
 
@@ -1295,7 +1295,7 @@ class TestDying:
         def die() -> None:
             dying = TaskQueue(FileStore(str(tmp_path)))
             claim = dying.claim("w1", bound=True)
-            dying._claims()._log_end = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+            dying._claims()._endings._log_end = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
             dying.done("a", "w1", claim.token)
 
         os.waitpid(fork(die), 0)

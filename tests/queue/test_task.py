@@ -303,6 +303,7 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "max_attempts": "integer",
         "timeout": ["number", "null"],
         "meta": "object",
+        "agent": ["string", "null"],
         "attempts": "integer",
         "worker": ["string", "null"],
         "token": ["integer", "null"],

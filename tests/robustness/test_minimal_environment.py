@@ -31,6 +31,7 @@ _PYTHON = map(os.path.realpath, (sys.prefix, sys.base_prefix))
 _BOUND = ("/bin", "/lib", "/lib64", "/usr", *_PYTHON, str(ROOT))
 
 COMMANDS = {
+    "init": "init root",
     "run": "run job -- true",
     "task": "task add another --prompt text",
     "worker": "worker --id 1 --until-empty --quiet",

@@ -34,7 +34,14 @@ from tests.support.interrupts import Per, interrupted
 
 FOLD = ("stores/log_fold.py",)
 FOLDING = ("stores/log_fold.py", "queue/state.py", "queue/ready.py", "queue/queue.py")
-CLAIMING = ("queue/claims.py", "queue/log.py", "queue/choice.py", "queue/events.py", *FOLDING)
+CLAIMING = (
+    "queue/claims.py",
+    "queue/ending.py",
+    "queue/log.py",
+    "queue/choice.py",
+    "queue/events.py",
+    *FOLDING,
+)
 SUMMARISING = ("stores/log_fold.py", "status/reader.py", "status/summary.py")
 
 

@@ -165,6 +165,7 @@ class Swarm:
     """A swarm in files, and a server that shows it."""
 
     def __init__(self, path: Path, *options: str) -> None:
+        self.path = path
         self.store = FileStore(str(path))
         self.store.prepare("locks")
         self.queue = TaskQueue(self.store)

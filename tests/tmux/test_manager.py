@@ -19,7 +19,10 @@ from typing import Any
 import pytest
 
 import swarm
+from swarm.board.viewer import Viewer
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
+from swarm.locks.presence import living
+from swarm.stores.file.store import FileStore
 from swarm.system import process
 from swarm.system.own_command import swarm_command
 from swarm.tmux import manager as tmux_manager
@@ -1008,6 +1011,114 @@ class TestTrouble:
         assert set(status(manager).values()) == {"running"}
 
 
+AGENT = """
+import json, subprocess, sys
+def hook(name, **fields):
+    event = json.dumps({"hook_event_name": name, **fields})
+    subprocess.run([sys.executable, "-m", "swarm", "hook"], input=event, text=True, check=True)
+hook("SessionStart")
+print("ready", flush=True)
+for line in sys.stdin:
+    hook("UserPromptSubmit", prompt=line)
+    print("working on", line.strip(), flush=True)
+    if line.strip() == "ask":
+        hook("PermissionRequest", tool_name="Bash")
+        print("may I?", flush=True)
+        sys.stdin.readline()
+    if line.strip() == "wait":
+        sys.stdin.readline()
+    hook("Stop")
+    print("done with", line.strip(), flush=True)
+"""
+
+
+class TestInteractive:
+    """An agent that talks with a person in its pane, and with swarm by its hooks."""
+
+    @pytest.fixture
+    def agent(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> str:
+        (workplace / "agent.py").write_text(AGENT)
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        command = f"{sys.executable} agent.py"
+        answer = run("up", "--interactive", command, "--workers", "1")
+        assert answer.code == 0 and b"1 pane with the interactive agent" in answer.out
+        wait_for_screen(manager, "worker-1", "ready")
+        return command
+
+    def test_text_is_typed_where_an_agent_waits_for_input(
+        self, manager: TmuxSwarmManager, agent: str
+    ) -> None:
+        answer = run("send", "1", "one")
+
+        assert answer.out == b"Typed into the pane of worker-1. The agent has begun with it.\n"
+        wait_for_screen(manager, "worker-1", "done with one")
+        (_, worker) = run("agents", "--json").json["agents"]
+        assert (worker["kind"], worker["activity"]) == ("interactive", "input")
+        assert b"waits for input" in run("agents").out
+
+    @pytest.mark.parametrize(
+        ("prompt", "screen", "why"),
+        [("wait", "working on wait", b"is busy"), ("ask", "may I?", b"asks for a permission")],
+    )
+    def test_nothing_is_typed_while_an_agent_works_or_asks(
+        self, manager: TmuxSwarmManager, agent: str, prompt: str, screen: str, why: bytes
+    ) -> None:
+        run("send", "1", prompt)
+        wait_for_screen(manager, "worker-1", screen)
+
+        answer = run("send", "1", "more")
+
+        assert answer.code == 1 and why in answer.err and b"--force" in answer.err
+        assert "more" not in manager.capture(1)
+        assert run("send", "1", "more", "--force").code == 0
+        wait_for_screen(manager, "worker-1", f"done with {prompt}")
+
+    def test_an_interactive_agent_is_a_worker_of_the_swarm(
+        self, manager: TmuxSwarmManager, agent: str
+    ) -> None:
+        store = FileStore(manager.state_dir)
+        (presence,) = living(store)
+        assert (presence.worker, presence.in_pane) == ("worker-1", True)
+        assert presence.pid == manager.agent(1).pid
+        os.kill(presence.pid, signal.SIGKILL)
+        wait_for_end(manager, 1)
+        assert not living(store)
+        (problem,) = Viewer(store).look().problems
+        assert (problem.kind, problem.fix) == ("died", "swarm restart worker-1")
+
+        run("restart", "1")
+
+        wait_until(lambda: bool(living(store)))
+        assert not Viewer(store).look().problems
+        assert run("send", "1", "again").code == 0
+        wait_for_screen(manager, "worker-1", "done with again")
+
+    def test_up_alone_starts_interactive_agents_again(
+        self, manager: TmuxSwarmManager, agent: str
+    ) -> None:
+        run("down")
+        assert run("up").code == 0
+        wait_for_screen(manager, "worker-1", "ready")
+
+    def test_an_agent_without_hooks_is_not_typed_to(self, manager: TmuxSwarmManager) -> None:
+        assert run("up", "--interactive", "cat", "--workers", "1").code == 0
+        answer = run("send", "1", "hello")
+        assert answer.code == 1 and b"swarm setup" in answer.err
+
+    def test_an_interactive_agent_gets_no_password_of_the_store(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SWARM_STORE", "redis://:hidden@127.0.0.1:1/0")
+        script = workplace / "agent.sh"
+        script.write_text('#!/bin/sh\nprintf "%s\\n" "$SWARM_STORE" > seen; exec sleep 1000\n')
+        script.chmod(0o755)
+        run("up", "--interactive", str(script), "--workers", "1")
+        wait_until(lambda: (workplace / "seen").exists() and (workplace / "seen").read_text())
+        assert "hidden" not in (workplace / "seen").read_text()
+
+
 class TestCommands:
     @pytest.fixture(autouse=True)
     def stand_ins(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1032,7 +1143,7 @@ class TestCommands:
         answer = run("up", "--workers", "2", "--allow-commands", "--exec", "claude -p {prompt}")
 
         assert answer.code == 0
-        assert answer.out.startswith(b"Started: master worker-1 worker-2\n")
+        assert answer.out.startswith(b"2 workers with agent: claude -p {prompt}\nStarted: master ")
         assert b"swarm attach" in answer.out and b"swarm down" in answer.out
         wait_for_screen(manager, "master", "status --watch")
         wait_for_screen(
@@ -1091,12 +1202,15 @@ class TestCommands:
             "command": None,
             "exit_code": 3,
             "signal": None,
+            "kind": "program",
+            "activity": None,
         }
 
     def test_text_is_sent_and_the_answer_captured(self, manager: TmuxSwarmManager) -> None:
         start(manager, 'read -r line; echo "answer to: $line"; exec cat')
 
-        assert run("send", "1", "--", "--what now?").out == b"Sent to worker-1.\n"
+        answer = run("send", "1", "--", "--what now?")
+        assert answer.out == b"Typed into the pane of worker-1.\n"
 
         wait_for_screen(manager, "worker-1", "answer to: --what now?")
         assert run("capture", "worker-1").out.endswith(b"answer to: --what now?\n")
@@ -1107,6 +1221,7 @@ class TestCommands:
             "schema_version": 1,
             "name": "worker-1",
             "sent": True,
+            "taken": None,
         }
         assert run("send", "2", "x").code == 1
         assert run("send", "1", "\x1b").code == 2
@@ -1144,6 +1259,65 @@ class TestCommands:
             "-S",
             manager.socket,
         ]
+
+    def test_up_alone_starts_the_same_again(self, manager: TmuxSwarmManager) -> None:
+        refused = run("up")
+        assert refused.code == 2 and b"swarm up --agent claude" in refused.err
+        run("up", "--workers", "2", "--exec", "my agent", "--allow-commands")
+        wait_for_screen(manager, "worker-1", "worker --id 1 --exec my agent --allow-commands")
+        run("down")
+
+        answer = run("up")
+
+        assert answer.out.startswith(b"2 workers with agent: my agent\nStarted: master worker-1 w")
+        wait_for_screen(manager, "worker-2", "worker --id 2 --exec my agent --allow-commands")
+        assert run("up", "--workers", "3", "--json").json["started"] == ["worker-3"]
+        wait_for_screen(manager, "worker-3", "worker --id 3 --exec my agent --allow-commands")
+        mode = (Path(manager.state_dir) / ".last-start.json").stat().st_mode
+        assert stat.S_IMODE(mode) == 0o600
+
+    def test_up_takes_its_defaults_from_the_project(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SWARM_STATE_DIR")
+        assert run("init", "--yes").code == 0
+        (workplace / "swarm.toml").write_text(
+            'agent = "mine"\nworkers = 2\n[agents.mine]\ncommand = "cat"\n'
+        )
+
+        answer = run("up")
+
+        project = TmuxSwarmManager()
+        try:
+            assert answer.out.startswith(b"2 workers with agent: mine\n")
+            wait_for_screen(project, "worker-2", "worker --id 2 --agent mine")
+        finally:
+            _end_server(project.socket)
+
+    def test_up_refuses_an_agent_that_cannot_run_and_two_agents(
+        self, manager: TmuxSwarmManager
+    ) -> None:
+        for args in (
+            ("--agent", "no-such"),
+            ("--interactive", "no-such-program"),
+            ("--agent", "claude", "--exec", "cat"),
+            ("--interactive", "cat", "--until-empty"),
+        ):
+            assert run("up", "--workers", "1", *args).code == 2
+        assert manager.agents() == []
+
+    def test_a_worker_and_the_view_read_no_input(self, manager: TmuxSwarmManager) -> None:
+        run("up", "--workers", "1", "--exec", "true")
+        wait_for_screen(manager, "worker-1", "worker --id 1")
+
+        answer = run("send", "1", "go on")
+        assert answer.code == 1 and b"runs a worker, which reads no input" in answer.err
+        assert b"reads no input" in run("send", "master", "q").err
+        assert "go on" not in manager.capture(1)
+        assert run("send", "1", "go on", "--force").code == 0
+        wait_for_screen(manager, "worker-1", "go on")
+        kinds = [agent["kind"] for agent in run("agents", "--json").json["agents"]]
+        assert kinds == ["view", "worker"]
 
     @pytest.mark.parametrize(
         "command", ["up", "attach", "down", "agents", "send", "capture", "restart"]

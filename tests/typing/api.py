@@ -204,6 +204,18 @@ def sprints(root: Path, ask: Callable[[str], bool]) -> None:
     assert_type(sprint.concurrency_control(mode="check", project_root=str(root)), dict[str, Any])
 
 
+def paths_and_urls(path: Path, url: str) -> None:
+    """A path or URL is taken wherever a store is."""
+    for given in (path, url, None):
+        assert_type(TaskQueue(given), TaskQueue)
+        assert_type(TaskLockManager("w", store=given), TaskLockManager)
+        assert_type(StatusBroadcaster("w", store=given), StatusBroadcaster)
+        assert_type(SmartWorker("w", store=given), SmartWorker)
+    assert_type(TmuxSwarmManager(path), TmuxSwarmManager)
+    TaskQueue(b".swarm")  # type: ignore[arg-type]
+    TaskQueue(17)  # type: ignore[arg-type]
+
+
 def stores(store: Store) -> None:
     assert_type(store.read("locks/a"), bytes | None)
     assert_type(store.create("locks/a", b"one"), bool)

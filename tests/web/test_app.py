@@ -24,6 +24,7 @@ import pytest
 from swarm.board.board import KINDS
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
+from swarm.queue.usage import Usage, UsageLog
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
@@ -59,6 +60,11 @@ class TestLooking:
         assert any(
             problem["text"] == "which database?" and problem["fix"] for problem in board["problems"]
         )
+        assert board["location"] == {
+            "project": None,
+            "state_dir": looking.store.root,
+            "store": None,
+        }
 
     def test_tasks_come_in_pages_by_state_and_by_words(self, looking: Swarm) -> None:
         looking.queue.add_all([TaskSpec(f"page-{at}", f"Do Thing {at % 2}") for at in range(7)])
@@ -883,6 +889,62 @@ class TestTheProcess:
                 "lock broken by"
             )
             assert server.end() == (0, "")
+
+
+class TestOutput:
+    def attempt(self, looking: Swarm, task: str) -> tuple[str, Path]:
+        looking.queue.add(task, "Say much")
+        token = looking.queue.claim("worker-9", task).token
+        folder = looking.path / "results"
+        folder.mkdir(exist_ok=True)
+        return f"/api/tasks/{task}/output", folder / f"{task}.{token}"
+
+    def test_readable_lines_come_before_raw_output(self, looking: Swarm) -> None:
+        address, file = self.attempt(looking, "readable")
+        assert looking.server.get(address)["files"] == []
+        Path(f"{file}.out").write_text("raw\n")
+        Path(f"{file}.err").write_text("a warning\n")
+        assert looking.server.get(address)["text"] == "raw\na warning\n"
+        Path(f"{file}.txt").write_text("one\ntwo\nthr")
+        found = looking.server.get(address)
+        assert (found["text"], found["after"], found["skipped"]) == ("one\ntwo\n", 8, 0)
+        assert found["files"] == [f"{file.name}.txt"]
+        Path(f"{file}.txt").write_text("one\ntwo\nthree\n")
+        assert looking.server.get(f"{address}?after=8")["text"] == "three\n"
+
+    def test_only_the_end_of_much_output_is_sent(self, looking: Swarm) -> None:
+        address, file = self.attempt(looking, "much")
+        Path(f"{file}.out").write_text("line\n" * 100_000)
+        found = looking.server.get(address)
+        assert len(found["text"]) <= 65_536 and found["after"] == 500_000
+        assert found["skipped"] + len(found["text"]) == 500_000
+        assert looking.server.get(f"{address}?after=500000")["text"] == ""
+
+    def test_a_link_is_not_followed_and_a_bad_position_refused(
+        self, looking: Swarm, tmp_path: Path
+    ) -> None:
+        address, file = self.attempt(looking, "linked")
+        (tmp_path / "secret").write_text("secret\n")
+        Path(f"{file}.txt").symlink_to(tmp_path / "secret")
+        assert looking.server.get(address)["text"] == ""
+        token = f"Bearer {TOKEN}"
+        assert looking.server.ask(f"{address}?after=-1", Authorization=token).status == 400
+        missing = looking.server.ask("/api/tasks/no-such/output", Authorization=token)
+        assert missing.status == 404
+
+
+def test_cost_and_gates_are_metrics(looking: Swarm) -> None:
+    looking.queue.add("costly", "Say much")
+    before = looking.server.get("/api/board")["usage"]["cost_usd"]
+    UsageLog(looking.store).add("costly", 77, "w", Usage("claude", "s", 2, 300, 40, 1.5))
+    looking.until("/api/board", lambda board: board["usage"]["cost_usd"] == before + 1.5)
+    assert looking.server.get("/api/tasks/costly")["usage"]["turns"] == 2
+    rows = looking.until("/api/tasks?q=costly", lambda found: found["tasks"][0]["cost_usd"] == 1.5)
+    assert rows["tasks"][0]["agent"] == ""
+    answer = looking.server.ask("/metrics", Authorization=f"Bearer {TOKEN}").body.decode()
+    assert f"swarm_agent_cost_usd_total {before + 1.5:.6f}\n" in answer
+    assert 'swarm_agent_tokens_total{direction="input"}' in answer
+    assert "swarm_agent_gates_closed 0\n" in answer
 
 
 def test_every_address_and_every_metric_is_documented_and_no_other(looking: Swarm) -> None:

@@ -24,9 +24,12 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from swarm.locks.presence import forget_dead
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
+from swarm.queue.usage import Usage, UsageLog
 from swarm.stores.file.store import FileStore
+from swarm.workers.presence import announce, report_end
 from tests.support.web_server import Swarm, WebServer
 
 FLAGS = [
@@ -170,6 +173,8 @@ def _complains(message: ConsoleMessage) -> bool:
 
 def test_the_page_shows_changes_live(looking: Swarm, open_page: Open) -> None:
     page = open_page(looking.server)
+    where = page.locator("header #location")
+    expect(where).to_have_text(f"No project, state in {looking.store.root}")
     looking.queue.add("live-task", "Say hello")
     expect(page.locator("#task-list .row", has_text="live-task")).to_be_visible()
     claim = looking.queue.claim("worker-7", "live-task", ttl=300)
@@ -193,6 +198,63 @@ def test_the_page_shows_changes_live(looking: Swarm, open_page: Open) -> None:
         page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=done]")
     ).to_have_count(1)
     expect(page.locator("button", has_text="Release")).to_have_count(0)
+
+
+def test_the_output_of_an_agent_grows_in_the_page(looking: Swarm, open_page: Open) -> None:
+    looking.queue.add("printing", "Say much", agent="claude")
+    claim = looking.queue.claim("worker-8", "printing", agent="claude")
+    results = looking.path / "results"
+    results.mkdir(exist_ok=True)
+    file = results / f"printing.{claim.token}.txt"
+    file.write_text(f"Reading the code\n{EVIL}\n")
+    page = open_page(looking.server)
+    page.locator("#task-list .row", has_text="printing").click()
+    output = page.locator("#drawer #output")
+    expect(output).to_contain_text("Reading the code")
+    expect(output).to_contain_text("<script>window.pwned=1</script>")
+    with file.open("a") as more:
+        more.write("Now the tests\nunfinished")
+    expect(output).to_contain_text("Now the tests")
+    expect(output).not_to_contain_text("unfinished")
+    expect(page.locator("#output-note")).to_contain_text(f"results/printing.{claim.token}.txt")
+    assert page.evaluate("window.pwned") is None
+    UsageLog(looking.store).add(
+        "printing", claim.token, "worker-8", Usage("claude", "s", 3, 1200, 34, 0.42)
+    )
+    looking.queue.done("printing", "worker-8", claim.token, "did it")
+    page.keyboard.press("Escape")
+    expect(page.locator("#task-list .row", has_text="printing")).to_contain_text("$0.42")
+    expect(page.locator("#figures")).to_contain_text("$0.42")
+    page.locator("#task-list .row", has_text="printing").click()
+    expect(page.locator("#drawer .facts")).to_contain_text("$0.42 (estimate), 3 turns")
+
+
+def test_problems_without_a_task_are_shown(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    with swarm.server:
+        swarm.queue.add("first", "Say hello", agent="codex")
+        page = open_page(swarm.server)
+        expect(page.locator("#no-workers")).to_contain_text("No worker has started yet")
+        store = swarm.store
+        with announce(store, "worker-1", agent="claude", accepts_commands=False):
+            worker = page.locator("#worker-list .worker", has_text="worker-1")
+            expect(worker).to_contain_text("claude")
+            problem = page.locator("#problem-list .problem", has_text="agent codex")
+            expect(problem).to_contain_text("No agent")
+        expect(page.locator("#problem-list .problem[data-kind=idle]")).to_contain_text(
+            "swarm up --agent codex"
+        )
+        report_end(store, "worker-2", "claude", "--exec names 'nope'")
+        died = page.locator("#problem-list .problem[data-kind=died]")
+        expect(died).to_contain_text("worker-2")
+        expect(page.locator("#announcer")).to_contain_text("worker-2")
+        swarm.queue.close_gate("claude", 4_000_000_000.0, "usage limit reached", "worker-1")
+        gate = page.locator("#problem-list .problem[data-kind=gate]")
+        expect(gate).to_contain_text("usage limit reached")
+        expect(gate).to_contain_text("swarm gate open claude")
+        assert forget_dead(store) == ["worker-2"]
+        expect(died).to_have_count(0)
+        assert page.evaluate(POOR_CONTRAST) == []
 
 
 def test_text_of_agents_is_shown_and_never_executed(looking: Swarm, open_page: Open) -> None:

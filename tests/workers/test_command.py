@@ -21,9 +21,8 @@ def claimed(prompt: str) -> Claim:
 
 @pytest.mark.parametrize("prompt", ["-h", "--permission-mode=bypassPermissions", "-", "--"])
 def test_a_prompt_that_begins_with_a_dash_is_not_an_option(prompt: str) -> None:
-    words = command.command_for(
-        claimed(prompt), ["agent", "-p", "{prompt}", "--text={prompt}", "{prompt}{task_id}"]
-    )
+    agent = ["agent", "-p", "{prompt}", "--text={prompt}", "{prompt}{task_id}"]
+    words = command.filled(claimed(prompt), agent, prompt)
     assert words == [
         "agent",
         "-p",
@@ -35,14 +34,14 @@ def test_a_prompt_that_begins_with_a_dash_is_not_an_option(prompt: str) -> None:
 
 def test_any_other_prompt_is_filled_in_unchanged() -> None:
     prompt = "Fix - or --remove - the bug\n-x"
-    assert command.command_for(claimed(prompt), ["agent", "{prompt}"]) == ["agent", prompt]
+    filled = command.filled(claimed(prompt), ["agent", "{prompt}"], prompt)
+    assert filled == ["agent", prompt]
 
 
 def test_a_prompt_arrives_once() -> None:
-    claim = claimed("Fix it")
-    assert command.stdin_for(claim, ["agent"]) == b"Fix it"
-    assert command.stdin_for(claim, ["agent", "-p", "{prompt}"]) == b""
-    assert command.stdin_for(claim, ["agent", "--text={prompt}"]) == b""
+    assert command.stdin_for(["agent"], "Fix it") == b"Fix it"
+    assert command.stdin_for(["agent", "-p", "{prompt}"], "Fix it") == b""
+    assert command.stdin_for(["agent", "--text={prompt}"], "Fix it") == b""
 
 
 @pytest.mark.parametrize(

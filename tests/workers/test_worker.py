@@ -26,6 +26,7 @@ from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from swarm.system.process import group_has_ended
 from swarm.workers.attempt import Attempt
+from swarm.workers.launch import CommandAgent
 from swarm.workers.markers import marker
 from swarm.workers.worker import SmartWorker
 from tests.conftest import ROOT, script_environment
@@ -99,6 +100,7 @@ class TestDoing:
             "exit_code": 0,
             "seconds": 0,
             "output": ["a.1.out", "a.1.err"],
+            "agent": "sh",
             "process": done["meta"]["process"],
         }
         assert queue.get("a").state == "done" and not LockTable(store).status("a").exists
@@ -257,7 +259,7 @@ class TestDoing:
             ("DONE", "half of it"),
         ]
         assert sorted(found[1:-1]) == sorted([*markers, ("SKIP", "no newline")])
-        assert found[-1] == ("ERROR", "exit code 3")
+        assert found[-1] == ("ERROR", "exit code 3: [wait] no")
         assert all(record["meta"]["from"] == "output" for record in records(store, "a")[1:-1])
         assert queue.get("a").state == "failed"
 
@@ -364,7 +366,7 @@ class TestFailing:
         states = [record["state"] for record in records(store, "a")]
         assert states == ["START", "ERROR", "START", "ERROR"]
         first, last = (record for record in records(store, "a") if record["state"] == "ERROR")
-        assert first["message"] == "exit code 7" and first["meta"]["attempts_left"] == 1
+        assert first["message"] == "exit code 7: oops" and first["meta"]["attempts_left"] == 1
         assert last["meta"]["last_lines"] == [*map(str, range(21, 31)), " oops"]
         assert (last["meta"]["exit_code"], last["meta"]["attempts_left"]) == (7, 0)
         assert queue.get("a").state == "failed"
@@ -542,7 +544,7 @@ class TestTroubleWithTheStore:
             queue,
             StatusLog(store),
             queue.claim("w"),
-            agent=[],
+            agent=CommandAgent(None),
             results=str(tmp_path / "results"),
             timeout=None,
             grace=1.0,

@@ -20,11 +20,9 @@ _STATE_DIR = "../.swarm"  # from `.codex/` of a project
 def sandbox_needs(project: str) -> Sandbox:
     """Return the fields of the sandbox's table. `project` is "" for the user's files."""
     roots = [_STATE_DIR] if project else []
-    chosen = settings.variable("SWARM_STATE_DIR") or settings.variable("AI_SWARM_DIR")
-    if chosen:
-        path = settings.state_dir()[0]
-        if path not in (settings.DEFAULT_STATE_DIR, os.path.join(project, ".swarm")):
-            roots.append(path)
+    path = settings.named_state_dir()
+    if path and path not in (settings.DEFAULT_STATE_DIR, os.path.join(project, ".swarm")):
+        roots.append(path)
     needs: dict[str, object] = {"writable_roots": roots} if roots else {}
     schemes = tuple(f"{scheme}://" for driver in SERVER_DRIVERS for scheme in driver.schemes)
     return {**needs, "network_access": True} if settings.store().startswith(schemes) else needs

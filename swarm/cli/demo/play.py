@@ -91,7 +91,11 @@ def demo(call: Call) -> int:
         checks = show.play()
         ok = all(holds for _, holds in checks)
         call.answer(
-            {"ok": ok, "checks": [{"check": text, "holds": holds} for text, holds in checks]}
+            {
+                "ok": ok,
+                "state_dir": f"{root}/state",
+                "checks": [{"check": text, "holds": holds} for text, holds in checks],
+            }
         )
         show.linger()
         return 0 if ok else 1

@@ -16,9 +16,10 @@ from swarm.board.text import text as board_lines
 from swarm.board.viewer import Viewer
 from swarm.status.log import LOG
 from swarm.stores.contract import Store
+from swarm.stores.location import location_of
 from swarm.terminal import output
 from swarm.terminal.screen import LiveScreen
-from swarm.terminal.text import shown
+from swarm.terminal.text import cut, shown
 
 _MARKS = {
     "START": ("▶", "bold"),
@@ -62,6 +63,8 @@ class Lines:
         self._begun = time.monotonic()
 
     def __enter__(self) -> Self:
+        where = cut(shown(f"Demo: {location_of(self._store).text}"), output.columns())
+        output.out(f"{output.paint(where, 'dim')}\n")
         return self
 
     def __exit__(self, *_: object) -> None:

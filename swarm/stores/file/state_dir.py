@@ -1,14 +1,15 @@
 """Check and make the state directory, and advise the user if the directory cannot be
 used.
 
-`settings.state_dir` chooses the directory.  Every part of swarm that reads or writes
-there gets the directory from `given` or from its store, and so passes these checks:
+`named` chooses the directory: that of a variable, else that of the project, else the
+default. Every part of swarm that uses the directory gets it from `given` or from its
+store, and so passes these checks:
 
 - The default path can be guessed, and every user may write to /tmp.  A user who makes
   the directory first could read and forge the state of others.  So a default directory
   is refused if it is a symlink, belongs to another user, or may be written to by others.
-- Root changes nothing in the directory of another user.  The files would be root's, and
-  their owner could not work there any more.
+- Root changes nothing in the directory of another user. New files would belong to root,
+  and the owner of the directory could not work in it any more.
 """
 
 from __future__ import annotations
@@ -23,14 +24,30 @@ from swarm.stores.file.syscalls import make_dirs
 
 
 def given() -> StateDir:
-    """Return the state directory that the environment names now. Create nothing.
+    """Return the state directory of this call. Create nothing.
 
-    Raise StoreError if it may be under another user's control.
+    Raise StoreError if the directory may be under another user's control.
     """
-    path, trusted = settings.state_dir()
-    directory = StateDir(path, trusted=trusted)
+    directory = named()
     directory.refuse_untrusted()
     return directory
+
+
+def named() -> StateDir:
+    """Return the state directory of this call, without checking the default directory.
+
+    The default directory is predictable, so the store checks it. swarm names it in the
+    environment of the processes that it starts, so a variable does not make it trusted.
+    Raise BadInput if two variables name different directories, and StoreError if the
+    project has a state directory that this user must not use.
+    """
+    path = settings.named_state_dir()
+    if not path:
+        from swarm.project.location import find  # agents have a variable and need no search
+
+        project = find()
+        path = project.state_dir if project else settings.DEFAULT_STATE_DIR
+    return StateDir(path, trusted=path != settings.DEFAULT_STATE_DIR)
 
 
 class StateDir:
@@ -38,14 +55,21 @@ class StateDir:
 
     def __init__(self, path: str, *, trusted: bool) -> None:
         self.path = path
-        self._trusted = trusted
+        self.trusted = trusted
         self._is_own = False
 
     def make(self, path: str) -> None:
-        """Create a directory below the state directory, with its missing parents."""
+        """Create a directory below the state directory, with its missing parents.
+
+        A new directory `.swarm` makes a project: later commands find it by its name.
+        """
         make_dirs(self.path)
         self.refuse_untrusted()
         self.refuse_root()
+        if self.path.endswith("/.swarm"):
+            from swarm.project.marker import mark_new
+
+            mark_new(self.path)
         make_dirs(path)
 
     def make_below(self, name: str) -> str:
@@ -68,7 +92,7 @@ class StateDir:
         """Raise StoreError if the default directory may be under another user's
         control.
         """
-        if self._trusted:
+        if self.trusted:
             return
         try:
             found = os.lstat(self.path)
@@ -130,7 +154,7 @@ def refuse_root(path: str, what: str) -> None:
     try:
         owner = os.stat(path).st_uid
     except OSError:
-        return  # a missing directory will be root's; other errors come up by themselves
+        return  # a missing directory will be root's; other errors appear at the first use
     if owner:
         name = owner_name(owner)
         raise StoreError(

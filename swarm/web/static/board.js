@@ -1,12 +1,15 @@
 // The board: figures, problems, workers, locks.
 
-import { $, age, duration, fill, gauge, make, plain, say, setText, until } from "./dom.js";
+import { $, age, duration, fill, gauge, make, money, plain, say, setText, until } from "./dom.js";
 
-const KINDS = { waiting: "Waiting", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", unserved: "No agent", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "running", "ready", "waiting", "failed", "cancelled"];
 const FIRST_PROBLEMS = 6; // shown until the user asks for more
 const MAX_ROWS = 50; // problems or workers shown
 const MAX_IDLE = 12; // workers without a task shown
+
+// A problem that is about no task is about a worker, a gate or the whole swarm.
+const keyOf = (problem) => `${problem.kind} ${problem.task_id} ${problem.task_id ? "" : `${problem.worker} ${problem.fix}`}`;
 
 export class BoardView {
   constructor({ openTask, act, announce }) {
@@ -21,11 +24,19 @@ export class BoardView {
 
   show(board, actions) {
     this.actions = actions;
+    this.location(board.location);
     this.figures(board);
     this.problems(board);
     this.workers(board);
     this.locks(board);
     setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} invalid lines` : ""}`);
+  }
+
+  location({ project, state_dir, store }) {
+    const where = store ? `store ${store}` : `state in ${state_dir}`;
+    const text = plain(project ? `Project ${project}, ${where}` : `No project, ${where}`);
+    setText($("location"), text);
+    $("location").title = text;
   }
 
   figures(board) {
@@ -40,10 +51,11 @@ export class BoardView {
       ["Waiting", queue.waiting, ""],
       ["Done", queue.done, queue.done ? "good" : ""],
       ["Failed", queue.failed, queue.failed ? "bad" : ""],
-      ["Records", board.log.records, ""],
+      ["Cost (estimate)", money(board.usage.cost_usd), ""],
     ];
     fill($("figures"), rows, (row) => row[0], ([name, count, tone]) =>
       make("div", tone ? { data: { tone } } : {}, make("dt", {}, name), make("dd", {}, count.toLocaleString("en"))));
+    $("figures").lastElementChild.title = `${board.usage.turns.toLocaleString("en")} turns, ${board.usage.input_tokens.toLocaleString("en")} input and ${board.usage.output_tokens.toLocaleString("en")} output tokens, as the agents report them`;
     const counts = STATES.filter((state) => queue[state]).map((state) => `${queue[state]} ${state}`).join(", ");
     $("progress").setAttribute("aria-label", `Queue: ${counts || "empty"}`);
     $("progress").title = counts;
@@ -58,7 +70,7 @@ export class BoardView {
   problems(board) {
     this.board = board;
     const drawn = board.problems.slice(0, this.few ? FIRST_PROBLEMS : MAX_ROWS).map((problem) => ({ ...problem, actions: this.actions, ...this.seenLock(board, problem) }));
-    fill($("problem-list"), drawn, (problem) => `${problem.kind} ${problem.task_id}`, (problem) => this.problem(problem));
+    fill($("problem-list"), drawn, keyOf, (problem) => this.problem(problem));
     const total = board.totals.problems;
     setText($("problems-count"), total ? total.toLocaleString("en") : "");
     $("more-problems").hidden = total <= FIRST_PROBLEMS;
@@ -76,12 +88,11 @@ export class BoardView {
   problem(problem) {
     const command = say(problem.fix, { name: "code" });
     const copy = make("button", { type: "button", class: "small", data: { does: "copy" }, "aria-label": `Copy ${plain(problem.fix)}`, on: { click: () => this.copy(problem.fix, copy, command) } }, "Copy");
-    const about = make("p", { class: "about" }, this.link(problem.task_id));
-    if (problem.worker) about.append(" · ", say(problem.worker));
-    if (problem.since) about.append(" · ", age(problem.since));
+    const facts = [problem.task_id && this.link(problem.task_id), problem.worker && say(problem.worker), problem.since && age(problem.since)].filter(Boolean);
+    const about = make("p", { class: "about" }, ...facts.flatMap((fact, at) => (at ? [" · ", fact] : [fact])));
     const does = make("div", { class: "does" }, command, copy);
-    if (problem.actions && problem.kind === "failed") does.append(this.button("retry", "Retry", problem));
-    if (problem.actions && ["waiting", "failed", "error"].includes(problem.kind) && problem.fix.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
+    if (problem.actions && problem.fix.startsWith("swarm task retry") && problem.kind !== "blocked") does.append(this.button("retry", "Retry", problem));
+    if (problem.actions && ["waiting", "failed", "denied", "error"].includes(problem.kind) && problem.fix.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
     if (problem.actions && problem.lock && ["gone", "lease", "unreadable"].includes(problem.kind)) does.append(this.button("release", "Release", { ...problem, ...problem.lock }));
     return make("li", { class: "problem", data: { kind: problem.kind } },
       make("span", { class: "kind" }, KINDS[problem.kind] ?? problem.kind),
@@ -90,11 +101,11 @@ export class BoardView {
   }
 
   announceNew(problems) {
-    const keys = new Set(problems.map((problem) => `${problem.kind} ${problem.task_id}`));
-    const fresh = this.known ? problems.filter((problem) => !this.known.has(`${problem.kind} ${problem.task_id}`)) : [];
+    const keys = new Set(problems.map(keyOf));
+    const fresh = this.known ? problems.filter((problem) => !this.known.has(keyOf(problem))) : [];
     this.known = keys;
     if (fresh.length > 3) this.announce(`${fresh.length} new problems`);
-    else if (fresh.length) this.announce(fresh.map((problem) => `${KINDS[problem.kind]}: ${plain(problem.task_id)}, ${plain(problem.text)}`).join(". "));
+    else if (fresh.length) this.announce(fresh.map((problem) => `${KINDS[problem.kind]}: ${plain(problem.task_id || problem.worker)}${problem.task_id || problem.worker ? ", " : ""}${plain(problem.text)}`).join(". "));
   }
 
   async copy(text, button, element) {
@@ -127,11 +138,17 @@ export class BoardView {
       ends: work.lease_left === null ? null : Math.round((at + work.lease_left * 1000) / 500) * 500,
     }));
     const names = new Set(board.workers.map((work) => work.worker));
-    const idle = board.seen.filter((seen) => !names.has(seen.worker) && !seen.worker.endsWith("(web)")).slice(0, MAX_IDLE)
+    const free = board.living.filter((living) => !names.has(living.worker)).slice(0, MAX_ROWS)
+      .map((living) => ({ key: `${living.worker} ${living.host} ${living.pid}`, free: true, worker: living.worker, agent: living.agent, since: living.since }));
+    const alive = new Set(board.living.map((living) => living.worker));
+    const idle = board.seen.filter((seen) => !names.has(seen.worker) && !alive.has(seen.worker) && !seen.worker.endsWith("(web)")).slice(0, MAX_IDLE)
       .map((seen) => ({ key: seen.worker, idle: true, worker: seen.worker, task: seen.task_id, state: seen.state, since: seen.at }));
-    fill($("worker-list"), [...busy, ...idle], (work) => work.key, (work) => (work.idle ? this.idle(work) : this.worker(work)));
-    setText($("workers-count"), board.totals.workers ? `${names.size} at work${board.totals.workers > MAX_ROWS ? `, ${MAX_ROWS} tasks shown` : ""}` : "");
-    $("no-workers").hidden = busy.length + idle.length > 0;
+    fill($("worker-list"), [...busy, ...free, ...idle], (work) => work.key, (work) => (work.free ? this.free(work) : work.idle ? this.idle(work) : this.worker(work)));
+    const counts = [names.size && `${names.size} at work${board.totals.workers > MAX_ROWS ? `, ${MAX_ROWS} tasks shown` : ""}`, board.totals.living && `${board.totals.living} running`];
+    setText($("workers-count"), counts.filter(Boolean).join(", "));
+    const empty = busy.length + free.length + idle.length === 0;
+    $("no-workers").hidden = !empty && !board.hint;
+    setText($("no-workers"), board.hint ? plain(board.hint[0].toUpperCase() + board.hint.slice(1)) : "No worker has a task or has written a record.");
   }
 
   worker(work) {
@@ -141,6 +158,12 @@ export class BoardView {
       make("div", { class: "time" }, age(work.since)),
       work.text ? say(work.text, { name: "div", kind: "said" }) : make("div"),
       make("div", { class: "lease" }, "lease ", lease));
+  }
+
+  free(work) {
+    return make("li", { class: "worker idle" },
+      make("div", { class: "who" }, say(work.worker, { kind: "name" }), work.agent ? say(work.agent) : "", "waits for a task"),
+      make("div", { class: "time" }, age(work.since)));
   }
 
   idle(work) {

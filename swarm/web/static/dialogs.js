@@ -1,6 +1,7 @@
 // The dialogs: one task, one record, and the confirmation of an action.
 
-import { $, age, ask, fullTime, make, openDialog, plain, say, setText } from "./dom.js";
+import { $, age, ask, fullTime, make, money, openDialog, plain, say, setText } from "./dom.js";
+import { OutputView } from "./output.js";
 
 const QUESTIONS = {
   release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "The holder")} loses the task at once, even if it still works on it. Then other workers may take it. The log records this.` },
@@ -21,7 +22,7 @@ export class Dialogs {
     this.actions = false;
     this.task = "";
     $("drawer-close").addEventListener("click", () => $("drawer").close());
-    $("drawer").addEventListener("close", () => { this.task = ""; });
+    $("drawer").addEventListener("close", () => { this.task = ""; this.output?.stop(); });
     $("drawer").addEventListener("click", (event) => { if (event.target === $("drawer")) $("drawer").close(); });
     $("confirm-no").addEventListener("click", () => $("confirm").close());
     $("confirm-yes").addEventListener("click", () => this.confirmed());
@@ -36,14 +37,19 @@ export class Dialogs {
   // One task ---------------------------------------------------------------------------------------------------------
 
   async openTask(id) {
+    this.output?.stop();
+    this.output = null;
     this.task = id;
     this.drawer(id, make("p", { class: "empty" }, "Loading …"));
     await this.refresh(id);
   }
 
   async refresh(id) {
+    this.output?.stop();
     const parts = await this.parts(id).catch((error) => [make("p", { class: "wrong" }, plain(error.message))]);
-    if (this.task === id) this.drawer(id, ...parts);
+    if (this.task !== id) return;
+    this.drawer(id, ...parts);
+    this.output?.start();
   }
 
   async parts(id) {
@@ -56,7 +62,7 @@ export class Dialogs {
     return [make("p", { class: "empty" }, "This is not a task of the queue."), make("h3", {}, "History"), this.history(records)];
   }
 
-  taskParts({ task, history, blocked_by: blockedBy, complete }) {
+  taskParts({ task, history, blocked_by: blockedBy, complete, usage }) {
     const facts = [
       ["State", make("span", { class: "tag", data: { state: task.state } }, task.state)],
       ["Since", task.since && make("span", {}, fullTime(task.since), " (", age(task.since), ")")],
@@ -69,6 +75,7 @@ export class Dialogs {
       ["Next attempt at", task.ready_at && fullTime(task.ready_at)],
       ["Timeout", task.timeout && `${task.timeout} s`],
       ["Token", task.token && String(task.token)],
+      ["Cost", usage.turns + usage.input_tokens + usage.output_tokens > 0 && `${money(usage.cost_usd)} (estimate), ${usage.turns} turns, ${usage.input_tokens.toLocaleString("en")} + ${usage.output_tokens.toLocaleString("en")} tokens`],
       ["Added", task.added_at && fullTime(task.added_at)],
       ...otherRows(task),
     ].filter(([, value]) => value);
@@ -82,6 +89,8 @@ export class Dialogs {
     if (task.prompt) parts.push(make("h3", {}, "Prompt"), say(task.prompt, { name: "pre", lines: true }));
     if (task.command) parts.push(make("h3", {}, "Command"), say(task.command, { name: "pre", lines: true }));
     if (Object.keys(task.meta).length) parts.push(make("h3", {}, "Meta"), say(JSON.stringify(task.meta, null, 2), { name: "pre", lines: true }));
+    this.output = new OutputView(task, () => { if (this.task === task.id) this.refresh(task.id); });
+    parts.push(...this.output.parts);
     parts.push(make("h3", {}, complete ? "History" : "History (latest records)"), this.history(history));
     return parts;
   }

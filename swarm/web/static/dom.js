@@ -52,6 +52,9 @@ function symbol(sign) {
   return code === 127 ? "␡" : codePoint(sign);
 }
 
+// An amount as agents report it; "" for nothing would look like an error.
+export const money = (usd) => (usd > 0 && usd < 0.01 ? "< $0.01" : `$${usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`);
+
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,6 +1,6 @@
 // The tasks in the page, filtered by state and words. An event updates only the rows of changed tasks.
 
-import { $, age, ask, fill, later, make, plain, say, setText } from "./dom.js";
+import { $, age, ask, fill, later, make, money, plain, say, setText } from "./dom.js";
 import { List } from "./list.js";
 
 const STATES = ["running", "failed", "ready", "waiting", "done", "cancelled"]; // most interesting first
@@ -109,6 +109,8 @@ export class TaskView {
     else if (task.blocked_by) about.append("blocked by ", say(task.blocked_by));
     else if (task.state === "waiting") about.append(`after ${task.after} other task${task.after === 1 ? "" : "s"}`);
     else if (task.since && task.state !== "ready") about.append(age(task.since), " ago");
+    if (task.agent) about.append(about.childNodes.length ? " · " : "", say(task.agent));
+    if (task.cost_usd) about.append(about.childNodes.length ? " · " : "", make("span", { class: "cost" }, money(task.cost_usd)));
     row.append(
       make("span", { class: "tag", data: { state: task.state } }, task.state),
       say(task.id, { kind: "id" }),

@@ -1,0 +1,158 @@
+"""Which tasks lack a worker, which workers died, and which gates are closed.
+
+    idle      tasks are ready, and no worker runs
+    died      a worker ended without saying so, or with an error
+    unserved  workers run, but none of them accepts these tasks
+    gate      the gate of an agent is closed: a limit, an overload, a login
+    budget    a budget is reached, and swarm asks before it spends more
+
+There is no problem while all tasks are done. Agents and users may also claim tasks
+without a worker. So a swarm in which no worker ever started has a hint, not a problem.
+"""
+
+from __future__ import annotations
+
+from swarm.board.board import Problem
+from swarm.locks.presence import Presence, has_ever_run, presences
+from swarm.presets.registry import NAMES
+from swarm.queue.accepted import Accepted
+from swarm.queue.events import READY, WAITING
+from swarm.queue.task_state import effective_state
+from swarm.terminal.text import foreign_name, quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from swarm.queue.gates import Gate
+    from swarm.queue.state import QueueState
+    from swarm.queue.task_state import TaskState
+    from swarm.stores.contract import Store
+
+
+class Staffing:
+    """The workers of one store, compared with the tasks of its queue.
+
+    `dead` are the running tasks whose worker is dead, by id.
+    """
+
+    def __init__(self, store: Store, queue: QueueState, dead: Mapping[str, TaskState]) -> None:
+        known = presences(store)
+        self.living = tuple(presence for presence in known if presence.is_alive)
+        self._died = [presence for presence in known if not presence.is_alive]
+        self._store = store
+        self._queue = queue
+        self._dead = dead
+        self.gates: tuple[Gate, ...] = tuple(queue.gates.closed(store.clock.now()))
+
+    def problems(self, counts: Mapping[str, int]) -> list[Problem]:
+        """Return the problems. `counts` has the number of tasks in each state."""
+        found = [_gate_problem(gate) for gate in self.gates]
+        if any(counts.values()) and not self._is_open(counts):
+            return found
+        found += [_died_problem(presence) for presence in self._died]
+        if not counts[READY]:
+            return found
+        if self.living:
+            return [*found, *self._unserved()]
+        if self._is_idle() and (self._died or has_ever_run(self._store)):
+            found.append(self._idle_problem(counts[READY]))
+        return found
+
+    def hint(self, counts: Mapping[str, int]) -> str:
+        """Return what to do in a swarm in which no worker has started yet, else ""."""
+        if not counts[READY] or self.living or self._died or not self._is_idle():
+            return ""
+        if has_ever_run(self._store):
+            return ""
+        return f"no worker has started yet; to start some: {self._start_command()}"
+
+    def _is_open(self, counts: Mapping[str, int]) -> bool:
+        """Return whether a task is left to do."""
+        return bool(counts[READY] or counts[WAITING] or self._queue.running)
+
+    def _is_idle(self) -> bool:
+        """Return whether no task of the queue is being done, by whatever program."""
+        return all(name in self._dead for name in self._queue.running)
+
+    def _ready(self) -> list[TaskState]:
+        entries = self._queue.entries.values()
+        return [
+            entry
+            for entry in entries
+            if effective_state(entry, lock_is_free=entry.id in self._dead) == READY
+        ]
+
+    def _unserved(self) -> list[Problem]:
+        """Return a problem for each kind of ready tasks that no worker accepts."""
+        accepted = list({_key(presence): _accepted(presence) for presence in self.living}.values())
+        groups: dict[tuple[str, bool], list[TaskState]] = {}
+        for entry in self._ready():
+            groups.setdefault((entry.agent, entry.has_command), []).append(entry)
+        found = []
+        for (agent, has_command), entries in groups.items():
+            if any(each.fits(entries[0]) for each in accepted):
+                continue
+            many = len(entries) > 1
+            what = f"{len(entries)} tasks" if many else "it"
+            if agent:
+                text = f"{what} need{'s' * (not many)} agent {foreign_name(agent)}"
+                fix = f"swarm worker --id {quoted(f'{agent}-1')} --agent {quoted(agent)}"
+            elif has_command:
+                text = f"{what} {'have' if many else 'has'} a command, which only a worker without "
+                text += "an agent or with --allow-commands runs"
+                fix = "swarm worker --id commands-1"
+            else:
+                text = f"{what} need{'s' * (not many)} an agent"
+                fix = "swarm worker --id claude-1 --agent claude"
+            text += ", and no such worker runs"
+            first = entries[0]
+            found.append(Problem("unserved", first.id, "", first.since, text, fix))
+        return found
+
+    def _idle_problem(self, ready: int) -> Problem:
+        text = f"{ready:,} tasks are ready" if ready != 1 else "1 task is ready"
+        return Problem("idle", "", "", "", f"{text}, and no worker runs", self._start_command())
+
+    def _start_command(self) -> str:
+        ready = self._ready()
+        if all(entry.has_command for entry in ready):
+            return "swarm up --workers 3"
+        agents = {entry.agent for entry in ready if entry.agent}
+        return f"swarm up --agent {quoted(min(agents, default='claude'))}"
+
+
+def _key(presence: Presence) -> tuple[str, bool]:
+    return presence.agent, presence.accepts_commands
+
+
+def _accepted(presence: Presence) -> Accepted:
+    """Return the tasks that a worker accepts."""
+    if not presence.agent:
+        return Accepted(True)
+    return Accepted(None if presence.accepts_commands else False, presence.agent)
+
+
+def _died_problem(presence: Presence) -> Problem:
+    name = quoted(presence.worker)
+    where = f"its process {presence.pid} on {foreign_name(presence.host or '?')} has ended"
+    text = f"ended with an error: {presence.why}" if presence.why else f"died: {where}"
+    text += "; to forget it: swarm status --forget-dead"
+    fix = f"swarm restart {name}" if presence.in_pane else f"swarm worker --id {name}"
+    if presence.agent and not presence.in_pane:
+        option = "--agent" if presence.agent in NAMES else "--exec"
+        fix += f" {option} {quoted(presence.agent)}"
+    return Problem("died", "", presence.worker, presence.last_seen, text, fix)
+
+
+def _gate_problem(gate: Gate) -> Problem:
+    kind = "budget" if gate.budget else "gate"
+    who = "all workers" if gate.agent == "*" else foreign_name(gate.agent)
+    until = f"until {_minute(gate.until)}" if gate.until else "until a user opens it"
+    text = gate.reason if gate.budget else f"{who} is stopped {until}: {gate.reason}"
+    fix = f"swarm gate open {quoted(gate.agent)}"
+    return Problem(kind, gate.task, "", gate.since, text, fix)
+
+
+def _minute(time: str) -> str:
+    return f"{time[:10]} {time[11:16]} UTC"

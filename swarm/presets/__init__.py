@@ -1,0 +1,1 @@
+"""Presets: how to start coding agents, and how to read their output."""

@@ -1,0 +1,135 @@
+"""Gemini CLI: `gemini --output-format stream-json`.
+
+    ask     the user's own settings decide; what Gemini would ask about is denied
+    edit    edit files in the workspace, and run git, swarm and the check
+    full    everything, without asking
+
+Made from the sources of Gemini CLI 0.45, and not run against the real program.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from swarm.presets.contract import ASK, EDIT, FULL, LOGIN, Launch, Report, Request
+from swarm.presets.json_lines import JsonLinesReader, at, number_of, text_of
+from swarm.presets.limits import limit, limit_in
+from swarm.presets.readable import call_line, one_line, telling, text_lines
+
+_MODES = {ASK: "default", EDIT: "auto_edit", FULL: "yolo"}
+_LOGIN = "Log in: run `gemini` once, or set GEMINI_API_KEY."
+_LOGIN_EXIT_CODE = 41  # FatalAuthenticationError
+_DENIED = ("policy_violation", "permission_denied", "execution_denied")
+_CURE = "allow the tool in .gemini/settings.json (tools.allowed), or use --permissions full"
+
+
+class Gemini:
+    name = "gemini"
+    program = "gemini"
+    install = "npm install -g @google/gemini-cli"
+
+    def new_attempt(self, request: Request) -> Launch:
+        return Launch(self._command(request), request.prompt.encode())
+
+    def resume(self, request: Request, session: str) -> Launch | None:
+        return Launch((*self._command(request), f"--resume={session}"), request.prompt.encode())
+
+    def reader(self) -> GeminiReader:
+        return GeminiReader()
+
+    def _command(self, request: Request) -> tuple[str, ...]:
+        return (
+            self.program,
+            "--output-format=stream-json",
+            f"--approval-mode={_MODES[request.permissions]}",
+            # In a folder without trust, Gemini takes the mode "default".
+            *(("--skip-trust",) if request.permissions != ASK else ()),
+            *((f"--model={request.model}",) if request.model else ()),
+            *(f"--allowed-tools={rule}" for rule in _allowed(request)),
+            *request.extra,
+        )
+
+
+def _allowed(request: Request) -> tuple[str, ...]:
+    if request.permissions != EDIT:
+        return ()
+    commands = dict.fromkeys(("git", "swarm", shlex.join(request.swarm), request.check))
+    return tuple(f"run_shell_command({command})" for command in commands if command)
+
+
+class GeminiReader(JsonLinesReader):
+    """Reads `--output-format stream-json`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._parts: list[str] = []  # of the message that Gemini writes
+        self._line = ""
+
+    def handle(self, event: Mapping[str, Any]) -> list[str]:
+        kind = text_of(event, "type")
+        if kind == "message" and text_of(event, "role") == "assistant":
+            return self._message(text_of(event, "content"))
+        lines = self._end_message()
+        if kind == "init":
+            self.session = text_of(event, "session_id") or self.session
+        elif kind == "tool_use":
+            tool, arguments = text_of(event, "tool_name"), at(event, "parameters")
+            self._calls[text_of(event, "tool_id")] = (tool, telling(arguments))
+            lines.append(call_line(tool, arguments))
+        elif kind == "tool_result":
+            lines += self._tool_result(event)
+        elif kind == "error":
+            lines.append(f"! {one_line(text_of(event, 'message'), 500)}")
+        elif kind == "result":
+            self._result(event)
+        return lines
+
+    def _message(self, piece: str) -> list[str]:
+        """Take a piece of a message, and return the lines that are whole now."""
+        self._parts.append(piece)
+        *whole, self._line = (self._line + piece).split("\n")
+        return [line for text in whole for line in text_lines(text) or [""]]
+
+    def _end_message(self) -> list[str]:
+        if not self._parts:
+            return []
+        self.result = "".join(self._parts).strip() or self.result
+        rest, self._line = self._line, ""
+        self._parts = []
+        return text_lines(rest)
+
+    def _tool_result(self, event: Mapping[str, Any]) -> list[str]:
+        kind = text_of(event, "error", "type").lower()
+        if kind not in _DENIED:
+            return []
+        tool, what = self._calls.get(text_of(event, "tool_id"), ("a tool", ""))
+        return self.deny(tool, what, _CURE)
+
+    def _result(self, event: Mapping[str, Any]) -> None:
+        self.has_ended = True
+        self.usage = {
+            "input_tokens": int(number_of(event, "stats", "input_tokens")),
+            "output_tokens": int(number_of(event, "stats", "output_tokens")),
+        }
+        if text_of(event, "status") == "error":
+            self._note_error(
+                f"{text_of(event, 'error', 'type')} {text_of(event, 'error', 'message')}"
+            )
+
+    def _note_error(self, text: str) -> None:
+        self.error = one_line(text, 500)
+        self.limit = limit_in(text, self.now())
+        if self.limit is not None and self.limit.kind == LOGIN:
+            self.limit = limit(LOGIN, f"{self.error} {_LOGIN}", self.now())
+
+    def report(self, exit_code: int) -> Report:
+        self._end_message()
+        if not self.has_ended and not self.error:
+            self._note_error(self.last_line or "it ended without its final message")
+        if exit_code == _LOGIN_EXIT_CODE and self.limit is None:
+            self.limit = limit(LOGIN, f"{self.error} {_LOGIN}", self.now())
+        self.session_is_gone = "Error resuming session" in self.error
+        return super().report(exit_code)

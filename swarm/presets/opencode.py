@@ -1,0 +1,126 @@
+"""OpenCode: `opencode run --format json`.
+
+    ask     the user's own settings decide; what OpenCode would ask about is denied
+    edit    edit files in the workspace, and run git, swarm and the check
+    full    everything that the user's settings do not deny, without asking
+
+Made from the sources of OpenCode 1, and not run against the real program.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from swarm.presets.contract import EDIT, FULL, LOGIN, Launch, Report, Request
+from swarm.presets.json_lines import JsonLinesReader, at, list_of, number_of, text_of
+from swarm.presets.limits import limit, limit_in
+from swarm.presets.readable import call_line, one_line, telling
+
+_LOGIN = "Log in: run `opencode auth login`."
+_CURE = 'allow it under "permission" in opencode.json, or use --permissions full'
+_REJECTED = ("rejected permission", "prevents you from using", "permission denied")
+
+
+class OpenCode:
+    name = "opencode"
+    program = "opencode"
+    install = "npm install -g opencode-ai"
+
+    def new_attempt(self, request: Request) -> Launch:
+        return self._launch(request)
+
+    def resume(self, request: Request, session: str) -> Launch | None:
+        return self._launch(request, f"--session={session}")
+
+    def reader(self) -> OpenCodeReader:
+        return OpenCodeReader()
+
+    def _launch(self, request: Request, *more: str) -> Launch:
+        command = (
+            self.program,
+            "run",
+            "--format=json",
+            *((f"--model={request.model}",) if request.model else ()),
+            *(("--auto",) if request.permissions == FULL else ()),
+            *more,
+            *request.extra,
+        )
+        return Launch(command, request.prompt.encode(), _environment(request))
+
+
+def _environment(request: Request) -> dict[str, str]:
+    if request.permissions != EDIT:
+        return {}
+    commands = ["git", "swarm", shlex.join(request.swarm)]
+    bash = {"*": "ask"}
+    for command in dict.fromkeys(commands):
+        bash |= {command: "allow", f"{command} *": "allow"}
+    if request.check:
+        bash[request.check] = "allow"
+    permission = {"edit": "allow", "bash": bash, "external_directory": "ask"}
+    return {"OPENCODE_PERMISSION": json.dumps(permission)}
+
+
+class OpenCodeReader(JsonLinesReader):
+    """Reads `opencode run --format json`."""
+
+    def handle(self, event: Mapping[str, Any]) -> list[str]:
+        self.session = text_of(event, "sessionID") or self.session
+        kind = text_of(event, "type")
+        if kind == "text":
+            return self.say(text_of(event, "part", "text"))
+        if kind == "tool_use":
+            return self._tool(event)
+        if kind == "step_finish":
+            self._count(event)
+        elif kind == "error":
+            return self._fail(event)
+        elif kind == "done":
+            self.has_ended = True
+            return [
+                line
+                for name in list_of(event, "rejected")
+                if isinstance(name, str) and not any(tool == name for tool, _ in self._denials)
+                for line in self.deny(name, "", _CURE)
+            ]
+        return []
+
+    def _tool(self, event: Mapping[str, Any]) -> list[str]:
+        tool, arguments = text_of(event, "part", "tool"), at(event, "part", "state", "input")
+        error = text_of(event, "part", "state", "error")
+        lines = [call_line(tool, arguments)]
+        if any(text in error.lower() for text in _REJECTED):
+            lines += self.deny(tool, telling(arguments), _CURE)
+        return lines
+
+    def _count(self, event: Mapping[str, Any]) -> None:
+        part = at(event, "part")
+        if not isinstance(part, dict):
+            return
+        tokens = ("input", "cache.read", "cache.write")
+        add = {
+            "turns": 1,
+            "input_tokens": sum(number_of(part, "tokens", *name.split(".")) for name in tokens),
+            "output_tokens": number_of(part, "tokens", "output"),
+            "cost_usd": number_of(part, "cost"),
+        }
+        self.usage = {name: self.usage.get(name, 0) + value for name, value in add.items()}
+
+    def _fail(self, event: Mapping[str, Any]) -> list[str]:
+        name, message = text_of(event, "error", "name"), text_of(event, "error", "data", "message")
+        status = int(number_of(event, "error", "data", "statusCode"))
+        self.error = one_line(message or name or "an error", 500)
+        self.limit = limit_in(f"{name} {message}", self.now(), status=status)
+        if self.limit is not None and self.limit.kind == LOGIN:
+            self.limit = limit(LOGIN, f"{self.error} {_LOGIN}", self.now())
+        return [f"! {self.error}"]
+
+    def report(self, exit_code: int) -> Report:
+        if not self.error and (exit_code or not (self.has_ended or self.result)):
+            self.error = self.last_line or "it ended without its final message"
+            self.limit = limit_in(self.last_line, self.now()) if exit_code else None
+        self.session_is_gone = "Session not found" in self.error
+        return super().report(exit_code)

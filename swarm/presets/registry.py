@@ -1,0 +1,67 @@
+"""The agents that swarm knows: its presets, and those of swarm.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from swarm.errors import BadInput
+from swarm.presets.contract import Preset, Reader
+
+_MODULES = {"claude": "Claude", "codex": "Codex", "gemini": "Gemini", "opencode": "OpenCode"}
+NAMES = tuple(_MODULES)
+
+
+class Table(Protocol):
+    """A table [agents.NAME] of swarm.toml."""
+
+    @property
+    def command(self) -> str: ...
+    @property
+    def resume(self) -> str: ...
+    @property
+    def output(self) -> str: ...
+    @property
+    def limit(self) -> str: ...
+
+
+class Config(Protocol):
+    """The part of swarm.toml that names agents."""
+
+    @property
+    def agents(self) -> Mapping[str, Table]: ...
+
+
+def find(name: str, config: Config) -> Preset:
+    """Return the agent of this name. A table of swarm.toml comes before a preset.
+
+    Raise BadInput if there is no such agent, or if its table is invalid.
+    """
+    own = config.agents.get(name)
+    if own is not None:
+        from swarm.presets.own import OwnAgent
+
+        return OwnAgent(
+            name,
+            own.command,
+            resume=own.resume,
+            limit=own.limit,
+            read_as=_reader_of(own.output),
+        )
+    if name not in _MODULES:
+        known = " ".join(dict.fromkeys((*NAMES, *config.agents)))
+        raise BadInput(
+            f"there is no agent {name[:40]!r}. The agents are: {known}. To add one, write a table "
+            f"[agents.NAME] into swarm.toml; for a single command line use --exec."
+        )
+    return _preset(name)
+
+
+def _preset(name: str) -> Preset:
+    module = __import__(f"swarm.presets.{name}", fromlist=[_MODULES[name]])
+    found: Preset = getattr(module, _MODULES[name])()
+    return found
+
+
+def _reader_of(output: str) -> Callable[[], Reader] | None:
+    return _preset(output).reader if output in _MODULES else None

@@ -1,0 +1,209 @@
+"""Declare the keys of a TOML file, and check a file against them.
+
+A class of frozen records declares its keys with `key`: type, default, help and example.
+An error names the file and the line of the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from swarm.errors import BadInput
+from swarm.inputs import is_plain_name
+
+REQUIRED = object()
+_MAX_NUMBER = 1 << 53
+Path = tuple[str, ...]
+
+
+class Key(NamedTuple):
+    """The declaration of a key.
+
+    `check` raises ValueError with the rule if a value of the right type is invalid. A
+    key with `table` has named tables of that class as its value.
+    """
+
+    kind: type
+    default: Any
+    text: str
+    example: str
+    check: Callable[[Any], object] = lambda value: None
+    table: Any = None
+
+
+def key(
+    kind: type,
+    default: Any,
+    text: str,
+    example: str,
+    check: Callable[[Any], object] = lambda value: None,
+    table: type | None = None,
+) -> Any:
+    """Declare a key as a field of a frozen dataclass. The default REQUIRED means none."""
+    declared = Key(kind, default, text, example, check, table)
+    if default is REQUIRED:
+        return dataclasses.field(metadata={"key": declared})
+    if table is not None:
+        return dataclasses.field(default_factory=lambda: default, metadata={"key": declared})
+    return dataclasses.field(default=default, metadata={"key": declared})
+
+
+def keys_of(record: type) -> dict[str, Key]:
+    """Return the keys that a dataclass declares, by name."""
+    return {field.name: field.metadata["key"] for field in dataclasses.fields(record)}
+
+
+def one_of(*known: str) -> Callable[[str], None]:
+    def check(value: str) -> None:
+        if value not in known:
+            raise ValueError(f"must be one of: {', '.join(known)}")
+
+    return check
+
+
+def from_to(least: int, most: int) -> Callable[[int], None]:
+    def check(value: int) -> None:
+        if not least <= value <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
+
+    return check
+
+
+def more_than_0(value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise ValueError("must be more than 0")
+
+
+def not_empty(value: str) -> None:
+    if not value.strip():
+        raise ValueError("must not be empty")
+
+
+def plain_name(value: str) -> None:
+    if value and not is_plain_name(value):
+        raise ValueError("must be a name of letters, digits and . _ @ : - without spaces")
+
+
+def pattern(value: str) -> None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"must be a regular expression, but {error}") from None
+
+
+class Lines:
+    """Finds the line of a key in a TOML text, for messages."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self._lines = text.split("\n")
+        self._path = path
+
+    def wrong(self, where: Path, rule: str) -> BadInput:
+        return BadInput(fault(self._path, self._line(where), rule))
+
+    def first_invalid(self) -> int:
+        """Return the first line of the first statement that is not valid."""
+        return max((end for end, _ in self._valid_parts()), default=0) + 1
+
+    def _line(self, where: Path) -> int:
+        """Return the first line of the statement that defines a key.
+
+        The text up to the end of that statement is the first part of the text that is
+        valid and has the key.
+        """
+        begin = 0
+        for end, found in self._valid_parts():
+            if _has(found, where):
+                return begin + 1
+            begin = end
+        return len(self._lines)
+
+    def _valid_parts(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the beginnings of the text that are valid, with their numbers of lines."""
+        import tomllib
+
+        for end in range(1, len(self._lines) + 1):
+            try:
+                yield end, tomllib.loads("\n".join(self._lines[:end]))
+            except ValueError:
+                pass  # in the middle of a statement
+
+
+def checked(found: Mapping[str, Any], record: type, where: Path, lines: Lines) -> dict[str, Any]:
+    """Return the values for a record class. Raise BadInput for a key that is unknown,
+    missing or invalid.
+    """
+    keys = keys_of(record)
+    for name in found:
+        if name not in keys:
+            raise lines.wrong((*where, name), _unknown((*where, name), list(keys)))
+    for name, declared in keys.items():
+        if declared.default is REQUIRED and name not in found:
+            raise lines.wrong(where, f"[{_dotted(where)}] needs the key {name}")
+    return {name: _value(found[name], keys[name], (*where, name), lines) for name in found}
+
+
+def _value(value: Any, declared: Key, where: Path, lines: Lines) -> Any:
+    if declared.kind is float and _is(int, value) and abs(value) < _MAX_NUMBER:
+        value = float(value)
+    if not _is(declared.kind, value):
+        raise lines.wrong(where, f"{_dotted(where)} must be {_KINDS[declared.kind]}")
+    if declared.table is None:
+        try:
+            declared.check(value)
+        except ValueError as error:
+            raise lines.wrong(where, f"{_dotted(where)} {error}") from None
+        return value
+    tables = {}
+    for name, table in value.items():
+        if not isinstance(table, dict):
+            raise lines.wrong((*where, name), f"{_dotted((*where, name))} must be a table")
+        if not is_plain_name(name):
+            raise lines.wrong(
+                (*where, name),
+                f"{name[:40]!a} is not a name: use letters, digits and . _ @ : - without spaces",
+            )
+        tables[name] = declared.table(**checked(table, declared.table, (*where, name), lines))
+    return MappingProxyType(tables)
+
+
+def _is(kind: type, value: object) -> bool:
+    return type(value) is kind  # a bool is an int to isinstance
+
+
+_KINDS: dict[type, str] = {
+    str: "a text in quotes",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def _unknown(where: Path, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(where[-1], known, 1)
+    advice = f"Did you mean {close[0]}?" if close else f"The keys are: {', '.join(known)}."
+    return f"there is no key {_dotted(where)}. {advice}"
+
+
+def _has(found: Any, where: Path) -> bool:
+    for name in where:
+        if not isinstance(found, dict) or name not in found:
+            return False
+        found = found[name]
+    return True
+
+
+def _dotted(where: Path) -> str:
+    return ".".join(ascii(part)[1:-1][:60] for part in where)
+
+
+def fault(path: str, line: int, rule: str) -> str:
+    return f"{path}, line {line}: {rule.rstrip('.')}{'' if rule.endswith('?') else '.'}"

@@ -1,0 +1,190 @@
+"""The gates of the queue: which agents may not begin a task now, and until when.
+
+A line of the queue's log closes a gate, and a line or the time opens it. So the order of
+closings, openings and claims is one for all readers. A claim behind a closed gate
+changes nothing (`queue.state`).
+
+    AGENT      stops workers with this agent
+    *          stops all workers, also those without an agent
+    budget     stops workers with an agent, unless their budget is higher
+    task:ID    stops workers with an agent at this task, unless their budget for a task
+               is higher
+
+A gate is closed from the time of its line until its end. The time is the time in the
+claim, read from the store's clock, which may jump. A clock that was set back does not
+keep a gate closed: a claim that is older than the gate's line passes. But its process
+must have read that line. A process that slept since before the closing has not read it,
+and its claim is refused. So a claim says how many closings its process has read. Two
+machines' clocks may differ by MAX_CLOCK_DIFFERENCE: a claim so little older is refused.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from swarm.formats.frozen_record import FrozenRecord
+from swarm.system.clock import from_iso
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+EVERYONE = "*"
+BUDGET = "budget"
+_TASK = "task:"
+MAX_CLOCK_DIFFERENCE = 60.0  # seconds
+
+
+class Gate(FrozenRecord):
+    """A gate as its last line left it. Its end may be over."""
+
+    agent: str
+    """The name of the gate: an agent, "*", "budget" or "task:ID"."""
+    until: str
+    """When the gate opens by itself, "" if only a user opens it."""
+    since: str
+    """When the gate was closed."""
+    reason: str
+    worker: str
+    """The worker or user that closed the gate."""
+    number: int = 0
+    """How many closings of all gates the log has up to this closing."""
+    budget: float = 0.0
+    """The budget that was reached, 0 if the gate has another reason."""
+    spent: float = 0.0
+    """The cost at that time."""
+
+    @property
+    def task(self) -> str:
+        """The task that this gate is for, "" if it is for all tasks."""
+        return self.agent.removeprefix(_TASK) if self.agent.startswith(_TASK) else ""
+
+    def is_closed(self, at: float, seen: int) -> bool:
+        """Return whether a process that read `seen` closings finds the gate closed at
+        this time.
+        """
+        if not self.until:
+            return True
+        ends, began = from_iso(self.until) or -inf, from_iso(self.since) or -inf
+        was_set_back = seen >= self.number and at < began - MAX_CLOCK_DIFFERENCE
+        return at < ends and not was_set_back
+
+
+def gate_of_task(task_id: str) -> str:
+    """Return the name of the gate of one task."""
+    return f"{_TASK}{task_id}"
+
+
+class Gates:
+    """The gates after the lines that were read. `number` counts the closings."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._gates: dict[str, Gate] = {}
+        # Closings in a row, without a task that the agent has done in between.
+        self._closings: dict[str, int] = {}
+        # What had been spent when a user opened the gate of a budget.
+        self._approved: dict[str, float] = {}
+
+    def closed(self, now: float) -> list[Gate]:
+        """Return the gates that are closed now, in the order of their first closing."""
+        return [gate for gate in self._gates.values() if gate.is_closed(now, self.number)]
+
+    def find(self, name: str, now: float) -> Gate | None:
+        """Return this gate if it is closed now."""
+        gate = self._gates.get(name)
+        return gate if gate and gate.is_closed(now, self.number) else None
+
+    def get(self, name: str) -> Gate | None:
+        """Return this gate as its last line left it."""
+        return self._gates.get(name)
+
+    def closings(self, name: str) -> int:
+        """Return how often the gate was closed since the agent last did a task."""
+        return self._closings.get(name, 0)
+
+    def approved(self, name: str) -> float:
+        """Return what had been spent when a user last opened the gate of this budget."""
+        return self._approved.get(name, 0.0)
+
+    def against(self, task_id: str, record: dict[str, Any]) -> Gate | None:
+        """Return the gate that stops a claim, None if no gate does. If several do, return
+        the one that is closed longest. "" for `task_id`: the claim of any task.
+        """
+        if not self._gates:
+            return None
+        agent = record.get("agent", "")
+        budgets = {
+            BUDGET: record.get("budget", 0),
+            gate_of_task(task_id): record.get("task_budget", 0),
+        }
+        names = (agent, EVERYONE, *budgets) if agent else (EVERYONE,)
+        at, seen = from_iso(record.get("at")), record.get("gates", 0)
+        found = [
+            gate
+            for name in names
+            if (gate := self._gates.get(name)) is not None
+            and gate.is_closed(-inf if at is None else at, seen)
+            and not budgets.get(name, 0) > gate.budget > 0
+        ]
+        return max(found, key=lambda gate: (not gate.until, gate.until), default=None)
+
+    def tasks(self, record: dict[str, Any]) -> set[str]:
+        """Return the tasks whose own gates stop a claim."""
+        names = [gate.task for gate in self._gates.values() if gate.task]
+        return {name for name in names if self.against(name, record)}
+
+    def close(self, record: dict[str, Any]) -> bool:
+        name, until, at = record["gate"], record.get("until", ""), record.get("at", "")
+        if until and from_iso(until) is None:
+            raise ValueError
+        gate = Gate(
+            name,
+            until,
+            at,
+            record.get("reason", ""),
+            record.get("worker", ""),
+            self.number + 1,
+            record.get("budget", 0.0),
+            record.get("spent", 0.0),
+        )
+        known = self.find(name, from_iso(at) or 0.0)
+        if known is not None:
+            if not _is_longer(gate, known):
+                return False
+            gate = gate.replace(since=known.since)
+        else:
+            self._closings[name] = self.closings(name) + 1
+        self.number += 1
+        self._gates[name] = gate
+        return True
+
+    def open(self, record: dict[str, Any]) -> bool:
+        gate = self._gates.get(record["gate"])
+        if gate is None or not gate.is_closed(from_iso(record.get("at")) or 0.0, self.number):
+            return False
+        del self._gates[gate.agent]
+        if gate.spent:
+            self._approved[gate.agent] = gate.spent
+        return True
+
+    def succeed(self, agent: str) -> None:
+        """Note that an agent did a task."""
+        self._closings.pop(agent, None)
+
+    def dump(self) -> Any:
+        gates = [list(gate.as_dict().values()) for gate in self._gates.values()]
+        return [self.number, gates, self._closings, self._approved]
+
+    def load(self, data: Any) -> None:
+        self.number, gates, self._closings, self._approved = data
+        self._gates = {values[0]: Gate(*values) for values in gates}
+
+
+def _is_longer(gate: Gate, known: Gate) -> bool:
+    """Return whether a closing of a closed gate changes it: it extends, and never
+    shortens.
+    """
+    if gate.budget > known.budget > 0:
+        return True
+    return bool(known.until) and (not gate.until or from_iso(gate.until) > from_iso(known.until))  # type: ignore[operator]

@@ -1,0 +1,115 @@
+"""The attempt before the present one: why it failed, and what a person said about it.
+
+The queue's log has all of it. The state keeps a bounded part for the next claim: the
+newest reason, the end of the feedback, and the last note of a person.
+"""
+
+from __future__ import annotations
+
+from swarm.errors import BadInput
+from swarm.formats.frozen_record import FrozenRecord
+from swarm.terminal.text import shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_FEEDBACK_BYTES = 4096
+MAX_NOTE_BYTES = 4096
+_MAX_REASON = 500  # characters
+_MAX_SESSION_BYTES = 200
+
+REOPENED = "the task was reopened after it was done"
+
+
+class Previous(FrozenRecord):
+    """What the next attempt at a task should know about the attempts before it."""
+
+    reason: str = ""
+    """Why the last attempt did not end as done."""
+    feedback: str = ""
+    """The end of the output of a check or of the agent. For a reopened task: its result."""
+    note: str = ""
+    """A person's words, given at a retry or when the task was reopened."""
+    session: str = ""
+    """The agent's session of the last attempt, "" if it is unknown."""
+    agent: str = ""
+    """The agent of the last attempt."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields in order, () if all are empty."""
+        values = tuple(self.as_dict().values())
+        return values if any(values) else ()
+
+    def after_failure(self, record: dict[str, Any], agent: str) -> Previous:
+        return Previous(
+            reason=shorten(record.get("reason", ""), _MAX_REASON),
+            feedback=record.get("feedback", ""),
+            note=self.note,
+            session=record.get("session", ""),
+            agent=record.get("agent") or agent,
+        )
+
+    def after_release(self, record: dict[str, Any], agent: str) -> Previous:
+        """Return what is known after a release: a new reason only with feedback, a new
+        session if there is one.
+        """
+        found = self
+        if record.get("feedback"):
+            found = self.after_failure(record, agent).replace(
+                session=self.session, agent=self.agent
+            )
+        if record.get("session"):
+            found = found.replace(session=record["session"], agent=record.get("agent") or agent)
+        return found
+
+    def after_done(self, record: dict[str, Any], agent: str) -> Previous:
+        """Return what is kept of a task that is done: the session, in case the task is
+        reopened.
+        """
+        session = record.get("session", "")
+        return Previous(session=session, agent=(record.get("agent") or agent) if session else "")
+
+    def reopened(self, record: dict[str, Any], result: str) -> Previous:
+        return self.replace(
+            reason=REOPENED,
+            feedback=_end_of(result, MAX_FEEDBACK_BYTES),
+            note=record.get("note", ""),
+        )
+
+
+def of(columns: tuple[str, ...]) -> Previous:
+    return Previous(*columns) if columns else NOTHING
+
+
+NOTHING = Previous()
+
+
+def checked_fields(feedback: str = "", session: str = "", agent: str = "") -> dict[str, str]:
+    """Return the fields of an event that ends a claim, cut to what the state keeps.
+
+    Of a longer feedback, its end is kept. A session that cannot be an identifier is left
+    out.
+    """
+    is_session = session.isprintable() and len(session.encode()) <= _MAX_SESSION_BYTES
+    return {
+        "feedback": _end_of(feedback, MAX_FEEDBACK_BYTES),
+        "session": session if is_session else "",
+        "agent": agent,
+    }
+
+
+def check_note(note: str) -> str:
+    """Return a person's note. Raise BadInput if it is too long."""
+    if len(note.encode()) > MAX_NOTE_BYTES:
+        raise BadInput(
+            f"the note has more than {MAX_NOTE_BYTES} bytes. Put it in a file, and name the file."
+        )
+    return note
+
+
+def _end_of(text: str, size: int) -> str:
+    """Return at most so many bytes from the end of a text."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= size else "…" + data[3 - size :].decode(errors="ignore")

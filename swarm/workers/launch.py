@@ -1,0 +1,191 @@
+"""The agents of a worker: what to start for a claimed task, and how to read its output.
+
+    CommandAgent    a command line (`--exec`), or only the tasks' own commands
+    PresetAgent     an agent that swarm knows (`--agent`)
+
+A PresetAgent first resumes the session of the last attempt, if this attempt has the same
+agent and the agent can do that. If the session is gone, a new session follows at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from swarm.errors import BadInput
+from swarm.inputs import check_agent
+from swarm.presets.contract import PERMISSIONS, Launch, Preset, Reader, Request, is_session
+from swarm.presets.registry import find
+from swarm.project.config import Config, load
+from swarm.queue.queue import Claim
+from swarm.stores.default import store_url
+from swarm.stores.file import state_dir
+from swarm.system.own_command import swarm_command
+from swarm.workers import command, feedback
+
+_GIT_TIMEOUT = 20.0  # seconds
+
+
+@dataclass(frozen=True)
+class Start:
+    """A process to start. `reader` is None if its output is plain text.
+
+    `agent` is the name of the agent, "" for a task's own command. `is_tasks_own`: a
+    command that cannot be run is the task's fault.
+    """
+
+    launch: Launch
+    reader: Reader | None = None
+    agent: str = ""
+    resumes: bool = False
+    is_tasks_own: bool = False
+
+
+class Agent(Protocol):
+    """What a worker starts for its tasks."""
+
+    @property
+    def name(self) -> str:
+        """The name of the agent, "" if the worker has none."""
+
+    @property
+    def takes_prompts(self) -> bool:
+        """Whether the agent does tasks without a command of their own."""
+
+    def starts(self, claim: Claim) -> Iterator[Start]:
+        """Yield what to start. A further one is used if the session of the one before
+        is gone. Raise BadInput if the task cannot be started.
+        """
+
+
+class CommandAgent:
+    """A command line, see `swarm.presets.command_line`. It may be empty."""
+
+    def __init__(self, agent: str | Sequence[str] | None) -> None:
+        """Raise BadInput if the command line is invalid."""
+        self._words = command.split(agent) if agent is not None else []
+
+    @property
+    def name(self) -> str:
+        if not self._words:
+            return ""
+        try:
+            return check_agent(os.path.basename(self._words[0]), "agent")
+        except BadInput:
+            return "exec"
+
+    @property
+    def takes_prompts(self) -> bool:
+        return bool(self._words)
+
+    def starts(self, claim: Claim) -> Iterator[Start]:
+        if claim.task.spec.command:
+            yield own_command(claim)
+            return
+        if not self._words:
+            raise BadInput(
+                f"{claim.task.id} has a prompt and no command, but this worker has no agent. Start "
+                f"the worker with --agent or --exec."
+            )
+        prompt = feedback.prompt_with(claim.task.spec.prompt or "", claim.previous)
+        words = command.filled(claim, self._words, prompt)
+        launch = Launch(tuple(words), command.stdin_for(self._words, prompt))
+        yield Start(launch, agent=self.name, is_tasks_own="{" in self._words[0])
+
+
+class PresetAgent:
+    """An agent that swarm knows."""
+
+    def __init__(self, preset: Preset, request: Request) -> None:
+        """`request` has all but the prompt."""
+        self._preset = preset
+        self._request = request
+
+    @property
+    def name(self) -> str:
+        return self._preset.name
+
+    @property
+    def takes_prompts(self) -> bool:
+        return True
+
+    def starts(self, claim: Claim) -> Iterator[Start]:
+        if claim.task.spec.command:
+            yield own_command(claim)
+            return
+        preset, previous = self._preset, claim.previous
+        if previous and previous.agent == preset.name and is_session(previous.session):
+            request = replace(self._request, prompt=feedback.prompt_to_resume(previous))
+            launch = preset.resume(request, previous.session)
+            if launch is not None:
+                yield Start(launch, preset.reader(), preset.name, resumes=True)
+        prompt = feedback.prompt_with(claim.task.spec.prompt or "", previous)
+        request = replace(self._request, prompt=prompt)
+        yield Start(preset.new_attempt(request), preset.reader(), preset.name)
+
+
+def own_command(claim: Claim) -> Start:
+    """Return how to start a task's own command."""
+    stdin = (claim.task.spec.prompt or "").encode()
+    return Start(Launch(tuple(command.own_words(claim)), stdin), is_tasks_own=True)
+
+
+def preset_agent(
+    name: str,
+    *,
+    permissions: str = "",
+    model: str = "",
+    extra: Sequence[str] = (),
+    budget: float | None = None,
+    config: Config | None = None,
+) -> PresetAgent:
+    """Return an agent by its name: a preset, or a table of swarm.toml.
+
+    Without `permissions` and `model`, those of swarm.toml count. `extra` are words that
+    go to the agent's program, `budget` is what an attempt may cost. Raise BadInput if
+    there is no such agent, or if its program is not installed.
+    """
+    config = config or load()
+    permissions = permissions or config.permissions
+    if permissions not in PERMISSIONS:
+        raise BadInput(
+            f"permissions is {permissions[:40]!r}, but must be one of {' '.join(PERMISSIONS)}."
+        )
+    preset = find(name, config)
+    if shutil.which(preset.program) is None:
+        raise BadInput(
+            f"the agent {preset.name} needs the program {preset.program!r}, which is not in PATH, "
+            f"or not executable. To install it: {preset.install}"
+        )
+    request = Request(
+        "",
+        permissions=permissions,
+        model=model or config.model,
+        extra=tuple(extra),
+        swarm=tuple(swarm_command()),
+        # the repository may be outside of the workspace, and in a sandbox it is read-only
+        writable=tuple(path for path in (state_dir.named().path, _repository()) if path),
+        network="://" in store_url(),
+        budget=budget,
+    )
+    return PresetAgent(preset, request)
+
+
+def _repository() -> str:
+    """Return git's directory of the working directory, "" if there is none."""
+    try:
+        found = subprocess.run(
+            ("git", "rev-parse", "--path-format=absolute", "--git-common-dir"),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_GIT_TIMEOUT,
+            check=False,
+            text=True,
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""

@@ -1,0 +1,171 @@
+"""Record the end of an attempt: in the queue, the status log and the usage log.
+
+The order matters. The usage comes first, since it was spent in any case. A gate closes
+before its task is released, so that no worker begins the task in between. Each step may
+be repeated after an error of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from swarm.errors import LockLost, NoTask, StoreError
+from swarm.presets.contract import Report
+from swarm.queue.queue import Claim, Task, TaskQueue
+from swarm.queue.usage import Usage, UsageLog
+from swarm.status import events
+from swarm.status.log import StatusLog
+from swarm.terminal.text import shorten
+from swarm.workers import breaker
+from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED, Verdict
+
+_MAX_DENIALS = 10  # in the status record
+_MAX_RESULT = 2000  # characters
+
+
+class Settlement:
+    """The end of one attempt. `outcome` is DONE, FAILED, STOPPED, LIMITED or LOST;
+    `reason` says why.
+    """
+
+    def __init__(self, queue: TaskQueue, log: StatusLog, claim: Claim, *, delay: float) -> None:
+        self.outcome = ""
+        self.reason = ""
+        self._queue = queue
+        self._log = log
+        self._claim = claim
+        self._delay = delay
+        self._noted_denials = False
+
+    def record(
+        self,
+        verdict: Verdict,
+        *,
+        agent: str = "",
+        report: Report | None = None,
+        session: str = "",
+        seconds: float = 0.0,
+        **meta: Any,
+    ) -> Task:
+        """Record how the attempt ended, and return the task. Raise StoreError if the
+        store cannot be used; then the call may be repeated.
+
+        `session` is the session that the next attempt may resume.
+        """
+        report = report or Report()
+        about: dict[str, Any] = {"session": session, "agent": agent}
+        self._add_usage(agent, report)
+        self._note_denials(report)
+        if verdict.outcome == STOPPED:
+            return self.release(verdict.reason, **about)
+        if verdict.outcome == DONE:
+            meta |= {"seconds": round(seconds, 3)}
+            result = shorten(verdict.reason, _MAX_RESULT)
+            return self._end(
+                DONE, result, partial(self._queue.done, result=result, **about, **meta)
+            )
+        if verdict.limit is not None:
+            self._queue.close_gate(
+                agent, verdict.limit.until, verdict.limit.text, self._claim.worker
+            )
+            return self._end(
+                LIMITED,
+                verdict.reason,
+                partial(self._queue.release, reason=verdict.reason, **about),
+            )
+        if breaker.is_open(self._log, agent, self._claim.task.id, verdict.reason, seconds):
+            why = f"several tasks failed alike as soon as they started: {verdict.reason}"
+            self._queue.close_gate(agent, None, why, self._claim.worker)
+            return self._end(LIMITED, why, partial(self._queue.release, reason=why, **about))
+        return self.fail(
+            verdict.reason,
+            final=verdict.final,
+            feedback=verdict.feedback,
+            seconds=round(seconds, 3),
+            **about,
+            **meta,
+        )
+
+    def fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
+        return self._end(
+            FAILED,
+            reason,
+            partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta),
+        )
+
+    def release(self, reason: str, **about: Any) -> Task:
+        return self._end(STOPPED, reason, partial(self._queue.release, reason=reason, **about))
+
+    def release_quietly(self, reason: str) -> None:
+        try:
+            self.release(reason)
+        except StoreError:
+            pass  # the task is free when its lease ends
+
+    def note_loss(self, lost: LockLost) -> Task:
+        self.outcome, self.reason = LOST, str(lost)
+        claim = self._claim
+        about = events.lost(token=claim.token)
+        try:
+            self._log.append(
+                "SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about
+            )
+        except StoreError:  # most likely the reason for the loss
+            return claim.task
+        return self._current_task()
+
+    def _end(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
+        """Record the outcome in the queue.
+
+        If the queue refuses the outcome, the claim is lost.
+        """
+        try:
+            task = settle(self._claim.task.id, self._claim.worker, self._claim.token)
+            self.outcome, self.reason = outcome, reason
+            return task
+        except LockLost as lost:  # the queue has logged the loss
+            self.outcome, self.reason = LOST, str(lost)
+            return self._current_task()
+
+    def _add_usage(self, agent: str, report: Report) -> None:
+        if not agent or not report.usage:
+            return
+        usage = Usage(agent=agent, session=report.session, **report.usage)
+        claim, log = self._claim, UsageLog(self._log.store)
+        known = log.of_task(claim.task.id)
+        if report.counts_session and (known.agent, known.session) == (agent, report.session):
+            usage = _without(usage, known)
+        log.add(claim.task.id, claim.token, claim.worker, usage)
+
+    def _note_denials(self, report: Report) -> None:
+        """Log the tool calls that were denied, as a record that changes no task."""
+        if not report.denials or self._noted_denials:
+            return
+        claim, denials = self._claim, report.denials[:_MAX_DENIALS]
+        texts = "; ".join(denial.text for denial in denials)
+        listed = [
+            {"tool": denial.tool, "what": denial.what, "cure": denial.cure} for denial in denials
+        ]
+        meta = events.denied(listed, token=claim.token)
+        text = shorten(f"DENIED {texts}. To allow it, {denials[0].cure}.", _MAX_RESULT)
+        self._log.append("SKIP", claim.worker, claim.task.id, text, meta)
+        self._noted_denials = True
+
+    def _current_task(self) -> Task:
+        try:
+            return self._queue.get(self._claim.task.id)
+        except NoTask:  # the whole queue was removed
+            return self._claim.task
+
+
+def _without(usage: Usage, known: Usage) -> Usage:
+    """Return the usage of the last attempt in a session."""
+    return replace(
+        usage,
+        input_tokens=max(0, usage.input_tokens - known.input_tokens),
+        output_tokens=max(0, usage.output_tokens - known.output_tokens),
+        cost_usd=max(0.0, usage.cost_usd - known.cost_usd),
+    )

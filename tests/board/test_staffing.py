@@ -1,0 +1,227 @@
+"""Problems about workers: no worker runs, a worker died, no worker takes these tasks, a
+gate is closed. And no false alarm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swarm.board.board import Board, Problem
+from swarm.board.text import text
+from swarm.board.viewer import Viewer
+from swarm.errors import NoTask
+from swarm.locks.presence import REPORTED_FOR, forget_dead
+from swarm.queue.queue import TaskQueue
+from swarm.queue.usage import Usage, UsageLog
+from swarm.stores.contract import Store
+from swarm.workers.presence import announce, report_end
+from tests.conftest import HandClock
+
+
+def look(store: Store) -> Board:
+    return Viewer(store).look()
+
+
+def problems(store: Store) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.task_id) for problem in look(store).problems]
+
+
+def the_problem(store: Store) -> Problem:
+    (problem,) = look(store).problems
+    return problem
+
+
+def screen(store: Store) -> str:
+    return "\n".join(text(look(store), 100))
+
+
+def add(store: Store, *tasks: str, **fields: Any) -> TaskQueue:
+    queue = TaskQueue(store)
+    for task in tasks:
+        queue.add(task, None if "command" in fields else "do it", **fields)
+    return queue
+
+
+def work_once(store: Store) -> None:
+    with announce(store, "worker-1", agent="claude", accepts_commands=False):
+        pass
+
+
+class TestNoWorker:
+    def test_ready_tasks_without_a_worker_are_a_problem(self, store: Store) -> None:
+        work_once(store)
+        add(store, "a", "b")
+        problem = the_problem(store)
+        assert (problem.kind, problem.text) == ("idle", "2 tasks are ready, and no worker runs")
+        assert problem.fix == "swarm up --agent claude"
+        assert "NO WORKER  2 tasks are ready, and no worker runs\n" in screen(store)
+
+    def test_the_advice_fits_the_tasks(self, store: Store) -> None:
+        work_once(store)
+        add(store, "a", agent="codex")
+        assert the_problem(store).fix == "swarm up --agent codex"
+
+    def test_tasks_with_commands_need_no_agent(self, store: Store) -> None:
+        work_once(store)
+        add(store, "a", command=["true"])
+        assert the_problem(store).fix == "swarm up --workers 3"
+
+    def test_before_the_first_worker_there_is_a_hint_and_no_problem(self, store: Store) -> None:
+        assert look(store).hint == ""
+        add(store, "a")
+        board = look(store)
+        assert not board.problems
+        assert board.hint == "no worker has started yet; to start some: swarm up --agent claude"
+        assert board.hint in screen(store)
+
+    def test_a_living_worker_is_no_problem_and_listed(self, store: Store) -> None:
+        add(store, "a")
+        with announce(store, "w", agent="claude", accepts_commands=False):
+            board = look(store)
+            assert not board.problems and not board.hint
+            (worker,) = board.living
+            assert (worker.worker, worker.agent) == ("w", "claude")
+            assert board.fields()["living"][0]["agent"] == "claude"
+            assert "1 worker waits for a task" in screen(store)
+
+    def test_an_agent_that_claims_by_itself_is_no_worker_but_at_work(self, store: Store) -> None:
+        work_once(store)
+        queue = add(store, "a", "b")
+        claim = queue.claim("an agent")
+        assert not problems(store)
+        queue.release("a", "an agent", claim.token)
+        assert problems(store) == [("idle", "")]
+
+    def test_nothing_is_wrong_when_all_is_done(self, store: Store) -> None:
+        queue = add(store, "a")
+        report_end(store, "w", "claude", "the disk is full")
+        assert [kind for kind, _ in problems(store)] == ["idle", "died"]
+        queue.done("a", "x", queue.claim("x").token)
+        assert not problems(store)
+
+    def test_an_empty_swarm_is_empty(self, store: Store) -> None:
+        assert look(store).is_empty
+        work_once(store)
+        assert not problems(store)
+
+
+class TestDied:
+    def test_a_worker_that_ended_with_an_error_is_reported_with_the_reason(
+        self, store: Store
+    ) -> None:
+        report_end(store, "worker-3", "claude", "--exec names 'nope', which cannot be run")
+        problem = the_problem(store)
+        assert (problem.kind, problem.worker) == ("died", "worker-3")
+        assert "'nope'" in problem.text
+        assert problem.fix.startswith("swarm worker --id worker-3 --agent claude")
+        assert "DIED  worker-3 · 0 s: ended with an error: --exec names 'nope'" in screen(store)
+
+    def test_a_worker_of_a_pane_is_restarted_there(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SWARM_PANE", "worker-3")
+        report_end(store, "worker-3", "claude", "no program")
+        assert the_problem(store).fix.startswith("swarm restart worker-3")
+
+    def test_it_goes_away(self, store: Store, clock: HandClock) -> None:
+        report_end(store, "w", "", "no program")
+        with announce(store, "w"):
+            assert not problems(store)
+        report_end(store, "w", "", "no program")
+        assert forget_dead(store) == ["w"] and not problems(store)
+        report_end(store, "w", "", "no program")
+        clock.pass_time(REPORTED_FOR + 1)
+        assert not problems(store)
+
+
+class TestUnserved:
+    def test_tasks_for_another_agent_need_a_worker_with_it(self, store: Store) -> None:
+        add(store, "a", "b", agent="codex")
+        add(store, "c")
+        with announce(store, "w", agent="claude", accepts_commands=False):
+            problem = the_problem(store)
+            assert (problem.kind, problem.task_id) == ("unserved", "a")
+            assert problem.text == "2 tasks need agent codex, and no such worker runs"
+            assert problem.fix == "swarm worker --id codex-1 --agent codex"
+            with announce(store, "x", agent="codex", accepts_commands=False):
+                assert not problems(store)
+
+    def test_prompts_need_a_worker_with_an_agent(self, store: Store) -> None:
+        add(store, "a")
+        with announce(store, "w"):
+            assert the_problem(store).text == "it needs an agent, and no such worker runs"
+
+    def test_commands_need_a_worker_that_runs_them(self, store: Store) -> None:
+        add(store, "a", command=["true"])
+        with announce(store, "w", agent="claude", accepts_commands=False):
+            assert "it has a command" in the_problem(store).text
+        with announce(store, "w", agent="claude", accepts_commands=True):
+            assert not problems(store)
+
+
+class TestGates:
+    def test_a_closed_gate_says_who_until_when_and_why(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        queue = add(store, "a")
+        queue.close_gate("claude", clock.now() + 3600, "usage limit reached", "worker-1")
+        problem = the_problem(store)
+        assert (problem.kind, problem.fix) == ("gate", "swarm gate open claude")
+        assert problem.text == "claude is stopped until 2026-02-02 03:40 UTC: usage limit reached"
+        assert "GATE  claude is stopped until" in screen(store)
+        assert look(store).fields()["gates"][0]["agent"] == "claude"
+        clock.pass_time(3601)
+        assert not problems(store) and not look(store).gates
+
+    def test_a_budget_that_is_reached_asks(self, store: Store) -> None:
+        queue = add(store, "a")
+        UsageLog(store).add("a", 1, "w", Usage("claude", turns=3, cost_usd=2.5, input_tokens=7))
+        with pytest.raises(NoTask):
+            queue.claim("w", agent="claude", budget=2.0)
+        problem = the_problem(store)
+        assert problem.kind == "budget" and "2.50" in problem.text
+        assert problem.fix == "swarm gate open budget"
+
+
+def test_a_denied_tool_call_says_how_to_allow_it(store: Store) -> None:
+    queue = add(store, "a", max_attempts=1)
+    reason = "denied: Bash(make). To allow it, use --permissions full."
+    queue.fail("a", "w", queue.claim("w").token, reason)
+    problem = the_problem(store)
+    assert (problem.kind, problem.fix) == ("denied", "swarm task retry a")
+    assert f"DENIED  a · w · 0 s: {reason}" in screen(store)
+
+
+def test_the_board_has_what_all_attempts_cost(store: Store) -> None:
+    add(store, "a", "b")
+    assert "Cost" not in screen(store)
+    usage = UsageLog(store)
+    usage.add("a", 1, "w", Usage("claude", "s", 2, 1000, 200, 0.25))
+    usage.add("b", 1, "w", Usage("codex", "s", 1, 10, 2, 1.0))
+    viewer = Viewer(store)
+    board = viewer.look()
+    assert board.fields()["usage"] == {
+        "turns": 3,
+        "input_tokens": 1010,
+        "output_tokens": 202,
+        "cost_usd": 1.25,
+    }
+    assert "Cost   $1.25 · 3 turns · 1,212 tokens, as the agents report it" in screen(store)
+    assert viewer.cost_of_tasks["a"].cost_usd == 0.25
+
+
+def test_a_board_changes_when_a_worker_comes_a_gate_closes_or_money_is_spent(
+    store: Store,
+) -> None:
+    queue = add(store, "a")
+    seen = [look(store).fingerprint()]
+    with announce(store, "w", agent="claude"):
+        seen.append(look(store).fingerprint())
+        queue.close_gate("claude", None, "a limit", "w")
+        seen.append(look(store).fingerprint())
+        UsageLog(store).add("a", 1, "w", Usage("claude", cost_usd=1.0))
+        seen.append(look(store).fingerprint())
+        assert look(store).fingerprint() == seen[-1]
+    assert len({repr(each) for each in seen}) == 4
