@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.model_server import INPUT_TOKENS, Call, Refuse, Say, Script, Server
-from tests.support.programs.agents import CLAUDE, TIMEOUT, Desk, Program
+from tests.support.programs.agents import CLAUDE, CODEX, TIMEOUT, Desk, Program
 
 PROMPT = "Please write new.txt."
 PRICE = 0.006  # that Claude Code calculates for one answer of the scripted model
@@ -100,6 +100,19 @@ class TestDenied:
         assert not (desk.directory / "outside").exists()
         assert task(desk)["state"] == "failed"
         assert "denied" in task(desk)["reason"].lower()
+
+    def test_no_command_that_the_sandbox_of_codex_stops_is_overlooked(
+        self, desk: Desk, model: Server
+    ) -> None:
+        """Codex prints no event about most of such commands."""
+        names = [f"outside-{number}" for number in range(5)]
+        calls = [Say("", (CODEX.shell(f"touch ../{name}"),)) for name in names]
+        model.scripts.append(Script([*calls, Say("It is done.")]))
+        add(desk, "--max-attempts", "1")
+        work(desk, CODEX)
+        assert task(desk)["state"] == "failed"
+        shown = json.dumps(answer(desk, "task", "show", "t1")["history"])
+        assert [name for name in names if name not in shown] == []
 
 
 class TestLimits:
@@ -235,17 +248,19 @@ class TestSetup:
         desk.run("swarm", "setup", program.name, "--yes")
         board = Call("mcp__swarm__board")
         search = Say("", (Call("ToolSearch", {"query": "swarm board"}),))
+        options: tuple[str, ...] = ()
         if program is not CLAUDE:
-            trust(desk)
+            trust_and_wait(desk)
             board = Call("board", namespace="mcp__swarm")
             search = Say("", (Call("tool_search", {"query": "swarm board"}),))
+            options = ("--", "--dangerously-bypass-hook-trust")  # else a person must look at them
         model.scripts.append(
             Script(
                 [search, Say("", (board,)), Say("", (program.shell("swarm prime"),)), Say("Done.")]
             )
         )
         add(desk)
-        work(desk, program)
+        work(desk, program, *options)
         assert task(desk)["state"] == "done"
         of_board, of_prime = model.turns[-1].tool_results[-2:]
         assert '"you":"worker-1"' in of_board
@@ -322,10 +337,15 @@ def usage_limit(program: Program, opens: float) -> Refuse:
     return Refuse(429, "The usage limit has been reached", "usage_limit_reached", more=more)
 
 
-def trust(desk: Desk) -> None:
-    """Trust the project, as a user of Codex does once."""
+def trust_and_wait(desk: Desk) -> None:
+    """Trust the project, as a user of Codex does once. Have Codex wait for its MCP servers:
+    otherwise it starts them in the background, and the script would be faster.
+    """
     config = desk.home / ".codex/config.toml"
     config.write_text(f'{config.read_text()}\n[projects."{desk.work}"]\ntrust_level = "trusted"\n')
+    config = desk.work / ".codex/config.toml"
+    server = "[mcp_servers.swarm]\n"
+    config.write_text(config.read_text().replace(server, f"{server}required = true\n"))
 
 
 def add(desk: Desk, *options: str, name: str = "t1", prompt: str = PROMPT) -> None:
