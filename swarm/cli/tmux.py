@@ -15,7 +15,6 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.worker import AGENT_OPTIONS, ALLOW_COMMANDS, NO_AGENT, STORE_FOR_AGENT
 from swarm.errors import BadInput, TmuxSwarmError
 from swarm.inputs import whole
-from swarm.presets.registry import find
 from swarm.project.config import Config
 from swarm.project.config import load as load_config
 from swarm.terminal import output
@@ -27,7 +26,7 @@ from swarm.tmux.last_start import Start
 from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES
 from swarm.workers import command
-from swarm.workers.launch import check_installed
+from swarm.workers.launch import preset_agent
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _COLOURS = {
@@ -154,7 +153,7 @@ def _worker_options(call: Call) -> tuple[str, ...]:
 def _check(start: Start, config: Config) -> None:
     """Raise BadInput if the program of the agent does not exist, before a pane starts."""
     if start.agent and start.agent != NO_AGENT:
-        check_installed(find(start.agent, config))
+        preset_agent(start.agent, config=config)
     elif start.command:
         command.split(start.command)
     elif start.interactive:
