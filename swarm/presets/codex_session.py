@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from os.path import expanduser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +34,9 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     if not is_session(session):
         return
     began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
-    home = Path(settings.agent_config_dir("CODEX_HOME") or Path.home() / ".codex")
+    folder = settings.agent_config_dir("CODEX_HOME") or expanduser("~/.codex")
     try:
-        for file in home.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
+        for file in Path(folder).glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
             with file.open(encoding="utf-8", errors="replace") as lines:
                 yield from _ended(lines, began)
     except OSError:
