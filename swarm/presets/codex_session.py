@@ -7,6 +7,7 @@ documented: a line that has another form is ignored, and so is a missing file.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -33,9 +34,9 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     if not is_session(session):
         return
     began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
-    home = Path(settings.agent_config_dir("CODEX_HOME") or Path.home() / ".codex")
+    directory = Path(settings.agent_config_dir("CODEX_HOME") or os.path.expanduser("~/.codex"))
     try:
-        for file in home.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
+        for file in directory.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
             with file.open(encoding="utf-8", errors="replace") as lines:
                 yield from _ended(lines, began)
     except OSError:
