@@ -33,7 +33,10 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     """Yield the commands of a session that ended after `since`, in their order."""
     if not is_session(session):
         return
-    began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
+    # with milliseconds, as in the file: the attempt before may have ended in this second
+    began = (
+        f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(since))}.{int(since * 1000) % 1000:03}"
+    )
     directory = Path(settings.agent_config_dir("CODEX_HOME") or os.path.expanduser("~/.codex"))
     try:
         for file in directory.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
