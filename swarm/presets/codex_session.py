@@ -7,10 +7,10 @@ documented: a line that has another form is ignored, and so is a missing file.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
-from os.path import expanduser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,10 +33,13 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     """Yield the commands of a session that ended after `since`, in their order."""
     if not is_session(session):
         return
-    began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
-    folder = settings.agent_config_dir("CODEX_HOME") or expanduser("~/.codex")
+    # with milliseconds, as in the file: the attempt before may have ended in this second
+    began = (
+        f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(since))}.{int(since * 1000) % 1000:03}"
+    )
+    directory = Path(settings.agent_config_dir("CODEX_HOME") or os.path.expanduser("~/.codex"))
     try:
-        for file in Path(folder).glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
+        for file in directory.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
             with file.open(encoding="utf-8", errors="replace") as lines:
                 yield from _ended(lines, began)
     except OSError:

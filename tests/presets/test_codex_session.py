@@ -61,6 +61,7 @@ def test_commands_of_an_attempt_before_do_not_count(file: Path) -> None:
         ran("2026-11-18T11:59:59.000Z", "c1", "old", STOPPED) + ran(NOON, "c2", "new", STOPPED)
     )
     assert list(commands(SESSION, NOON_SECONDS)) == [Ran("new", 128, STOPPED)]
+    assert list(commands(SESSION, NOON_SECONDS + 0.5)) == [], "in the same second"
 
 
 @pytest.mark.parametrize(
