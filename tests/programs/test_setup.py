@@ -74,8 +74,6 @@ def test_codex_uses_swarm_in_its_sandbox_after_setup(desk: Desk, model: Server) 
     desk.run("swarm", "task", "add", "login", "--prompt", "x")
     desk.run("swarm", "setup", "codex", "--yes")
     (desk.work / "below").mkdir()
-    with (desk.home / ".codex/config.toml").open("a") as file:
-        file.write("[sandbox_workspace_write]\nexclude_slash_tmp = true\n")  # the test is there
     config = desk.work / ".codex/config.toml"
     # else Codex starts the server in the background
     config.write_text(
@@ -106,9 +104,10 @@ def test_claude_code_installs_the_plugin_and_setup_does_not_double_it(desk: Desk
 
 
 def test_codex_installs_the_plugin_and_setup_does_not_double_it(desk: Desk) -> None:
-    desk.run("codex", "plugin", "marketplace", "add", str(ROOT))
-    desk.run("codex", "plugin", "add", "swarm@swarm")
-    assert "swarm" in desk.run("codex", "mcp", "list").stdout
+    codex = ("codex", "--enable", "plugins")
+    desk.run(*codex, "plugin", "marketplace", "add", str(ROOT))
+    desk.run(*codex, "plugin", "add", "swarm@swarm")
+    assert "swarm" in desk.run(*codex, "mcp", "list").stdout
     desk.run("swarm", "setup", "codex", "--yes")
     assert not (desk.work / ".codex/hooks.json").exists()
     assert "mcp_servers" not in (desk.work / ".codex/config.toml").read_text()
