@@ -8,7 +8,6 @@ documented: a line that has another form is ignored, and so is a missing file.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from swarm import settings
 from swarm.presets.contract import is_session
 from swarm.presets.json_lines import as_object, text_of
+from swarm.system.clock import to_iso
 
 _EXIT_CODE = re.compile(r"^Process exited with code (\d+)$", re.MULTILINE)
 
@@ -32,7 +32,7 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     """Yield the commands of a session that ended after `since`, in their order."""
     if not is_session(session):
         return
-    began = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(since))
+    began = to_iso(since)  # the form of Codex too
     home = Path(settings.agent_config_dir("CODEX_HOME") or Path.home() / ".codex")
     try:
         for file in home.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):

@@ -74,8 +74,6 @@ def test_codex_uses_swarm_in_its_sandbox_after_setup(desk: Desk, model: Server) 
     desk.run("swarm", "task", "add", "login", "--prompt", "x")
     desk.run("swarm", "setup", "codex", "--yes")
     (desk.work / "below").mkdir()
-    with (desk.home / ".codex/config.toml").open("a") as file:
-        file.write("[sandbox_workspace_write]\nexclude_slash_tmp = true\n")  # the test is there
     config = desk.work / ".codex/config.toml"
     # else Codex starts the server in the background
     config.write_text(
@@ -106,6 +104,8 @@ def test_claude_code_installs_the_plugin_and_setup_does_not_double_it(desk: Desk
 
 
 def test_codex_installs_the_plugin_and_setup_does_not_double_it(desk: Desk) -> None:
+    config = desk.home / ".codex/config.toml"
+    config.write_text(config.read_text().replace("plugins = false", "plugins = true"))
     desk.run("codex", "plugin", "marketplace", "add", str(ROOT))
     desk.run("codex", "plugin", "add", "swarm@swarm")
     assert "swarm" in desk.run("codex", "mcp", "list").stdout
