@@ -33,9 +33,9 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     if not is_session(session):
         return
     began = to_iso(since)  # the form of Codex too
-    home = Path(settings.agent_config_dir("CODEX_HOME") or Path.home() / ".codex")
+    directory = Path(settings.agent_config_dir("CODEX_HOME") or Path.home() / ".codex")
     try:
-        for file in home.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
+        for file in directory.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
             with file.open(encoding="utf-8", errors="replace") as lines:
                 yield from _ended(lines, began)
     except OSError:

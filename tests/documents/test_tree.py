@@ -11,7 +11,16 @@ import pytest
 
 from tests.conftest import ROOT
 
-FURTHER = {"bench", "documents", "packaging", "proof", "robustness", "support", "typing"}
+FURTHER = {
+    "bench",
+    "documents",
+    "packaging",
+    "programs",
+    "proof",
+    "robustness",
+    "support",
+    "typing",
+}
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
