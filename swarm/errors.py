@@ -77,8 +77,9 @@ class NoTask(SwarmError):
 
     `why` is "unknown" if the caller named a task. If the caller named no task, `why` is
     "empty", "finished" or "busy". For "busy", `holders` has the worker of each task
-    that is held. `ready_in` is the number of seconds until the next failed task may be
-    tried again, or None.
+    that is held, and `ready_in` is the number of seconds until the next failed task may
+    be tried again, or None. `why` is "gate" behind a closed gate; `ready_in` is then the
+    number of seconds until the gate opens by itself, None if it does not.
     """
 
     def __init__(

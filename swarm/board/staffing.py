@@ -135,13 +135,13 @@ def _accepted(presence: Presence) -> Accepted:
 
 def _died_problem(presence: Presence) -> Problem:
     name = quoted(presence.worker)
-    where = f"its process {presence.pid} on {foreign_name(presence.host or '?')} has ended"
-    text = f"ended with an error: {presence.why}" if presence.why else f"died: {where}"
-    text += "; to forget it: swarm status --forget-dead"
+    where = f"process {presence.pid} on {foreign_name(presence.host or '?')}"
+    text = f"it ended with an error: {presence.why}" if presence.why else f"its {where} has ended"
+    text = f"{text.rstrip('.')}; to forget it: swarm status --forget-dead"
     fix = f"swarm restart {name}" if presence.in_pane else f"swarm worker --id {name}"
     if presence.agent and not presence.in_pane:
-        option = "--agent" if presence.agent in NAMES else "--exec"
-        fix += f" {option} {quoted(presence.agent)}"
+        known = presence.agent in NAMES
+        fix += f" --agent {presence.agent}" if known else f" --exec '{presence.agent} …'"
     return Problem("died", "", presence.worker, presence.last_seen, text, fix)
 
 

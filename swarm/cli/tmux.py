@@ -8,16 +8,18 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.worker import AGENT_OPTIONS, ALLOW_COMMANDS, NO_AGENT, STORE_FOR_AGENT
-from swarm.errors import BadInput, TmuxSwarmError
+from swarm.errors import BadInput, SwarmError, TmuxSwarmError
 from swarm.inputs import whole
-from swarm.presets.registry import find
+from swarm.locks.presence import forget_dead
 from swarm.project.config import Config
 from swarm.project.config import load as load_config
+from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
 from swarm.tmux import last_start
@@ -27,7 +29,7 @@ from swarm.tmux.last_start import Start
 from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES
 from swarm.workers import command
-from swarm.workers.launch import check_installed
+from swarm.workers.launch import preset_agent
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _COLOURS = {
@@ -154,7 +156,7 @@ def _worker_options(call: Call) -> tuple[str, ...]:
 def _check(start: Start, config: Config) -> None:
     """Raise BadInput if the program of the agent does not exist, before a pane starts."""
     if start.agent and start.agent != NO_AGENT:
-        check_installed(find(start.agent, config))
+        preset_agent(start.agent, config=config)
     elif start.command:
         command.split(start.command)
     elif start.interactive:
@@ -203,6 +205,7 @@ def attach(call: Call) -> int:
 def down(call: Call) -> int:
     grace = call.seconds("--grace", GRACE)
     stopped = TmuxSwarmManager().stop(grace)
+    _forget([one.agent.name for one in stopped])
     if call.answer({"agents": [{**_as_json(one.agent), "killed": one.killed} for one in stopped]}):
         return 0
     if not stopped:
@@ -210,6 +213,15 @@ def down(call: Call) -> int:
     for one in stopped:
         output.out(f"{one.agent.name}: {_how_it_ended(one, grace)}\n")
     return 0
+
+
+def _forget(names: Sequence[str]) -> None:
+    """Forget that these workers died, because the user has ended them."""
+    try:
+        for name in names:
+            forget_dead(default_store(), successor=name)
+    except SwarmError:
+        pass  # the views report the workers for a day
 
 
 def agents(call: Call) -> int:

@@ -116,7 +116,7 @@ class TestDied:
         assert (problem.kind, problem.worker) == ("died", "worker-3")
         assert "'nope'" in problem.text
         assert problem.fix.startswith("swarm worker --id worker-3 --agent claude")
-        assert "DIED  worker-3 · 0 s: ended with an error: --exec names 'nope'" in screen(store)
+        assert "DIED  worker-3 · 0 s: it ended with an error: --exec names 'nope'" in screen(store)
 
     def test_a_worker_of_a_pane_is_restarted_there(
         self, store: Store, monkeypatch: pytest.MonkeyPatch

@@ -264,18 +264,18 @@ class TestWatch:
         screen = tmux.wait_for(lambda screen: any(line.startswith("WAITS") for line in screen))
         assert screen[0].startswith("swarm  1 problem · 1 at work") and screen[0].endswith(" UTC")
         assert screen[1].startswith("No project, state in ") and screen[2:4] == ["", "Problems"]
-        assert screen[3].startswith("WAITS  登录-1 · worker-1 · ") and screen[3].endswith("…")
-        assert screen[4] == "       swarm task show '登录-1'"
-        assert screen[6] == "At work" and screen[7].startswith("  worker-1  登录-1  ")
-        assert screen[9] == "Queue  1 task · 1 running" and screen[11] == "Log    2 records"
-        assert not any(screen[12:])
-        assert 77 <= width(screen[3]) <= 79
+        assert screen[4].startswith("WAITS  登录-1 · worker-1 · ") and screen[4].endswith("…")
+        assert screen[5] == "       swarm task show '登录-1'"
+        assert screen[7] == "At work" and screen[8].startswith("  worker-1  登录-1  ")
+        assert screen[10] == "Queue  1 task · 1 running" and screen[12] == "Log    2 records"
+        assert not any(screen[13:])
+        assert 77 <= width(screen[4]) <= 79
 
         tmux("resize-window", "-x", "40", "-y", "12")
         screen = tmux.wait_for(
-            lambda screen: screen[0] == "swarm  1 problem · 1 at work" and width(screen[3]) < 40
+            lambda screen: screen[0] == "swarm  1 problem · 1 at work" and width(screen[4]) < 40
         )
-        assert screen[3].endswith("…") and max(map(width, screen)) <= 39
+        assert screen[4].endswith("…") and max(map(width, screen)) <= 39
 
         StatusLog(store).append("START", "worker-1", "登录-1", "goes on")
         tmux.wait_for(lambda screen: screen[0].startswith("swarm  no problems · 1 at work"))

@@ -36,7 +36,7 @@ from swarm.board.viewer import Viewer
 from swarm.cli import lock as cli_lock
 from swarm.cli import log as cli_log
 from swarm.cli import run as cli_run
-from swarm.cli import task
+from swarm.cli.queue import task
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable

@@ -37,6 +37,13 @@ class TestClaude:
             "cost_usd": 0.006,
         }
 
+    def test_the_tokens_of_an_attempt_that_was_cut_off_are_counted(self) -> None:
+        used = reader("claude")
+        for line in lines_of("claude", "success_edit")[0][:-1]:
+            used.feed(line)
+        usage = used.report(143).usage
+        assert (usage["turns"], usage["input_tokens"]) == (2, 2000)
+
     @pytest.mark.parametrize(
         ("name", "tool", "what", "cure"),
         [

@@ -21,7 +21,7 @@ import pytest
 import swarm
 from swarm.board.viewer import Viewer
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
-from swarm.locks.presence import living
+from swarm.locks.presence import living, presences
 from swarm.stores.file.store import FileStore
 from swarm.system import process
 from swarm.system.own_command import swarm_command
@@ -1094,6 +1094,20 @@ class TestInteractive:
         assert not Viewer(store).look().problems
         assert run("send", "1", "again").code == 0
         wait_for_screen(manager, "worker-1", "done with again")
+
+    def test_an_agent_that_down_has_killed_is_not_reported_as_dead(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (workplace / "agent.py").write_text(
+            f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN){AGENT}"
+        )
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        run("up", "--interactive", f"{sys.executable} agent.py", "--workers", "1")
+        wait_for_screen(manager, "worker-1", "ready")
+
+        assert b"worker-1: killed" in run("down", "--grace", "0").out
+
+        assert not presences(FileStore(manager.state_dir))
 
     def test_up_alone_starts_interactive_agents_again(
         self, manager: TmuxSwarmManager, agent: str
