@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from swarm import settings
 from swarm.presets.contract import is_session
 from swarm.presets.json_lines import as_object, text_of
+from swarm.system.clock import to_iso
 
 _EXIT_CODE = re.compile(r"^Process exited with code (\d+)$", re.MULTILINE)
 
@@ -33,10 +33,7 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     """Yield the commands of a session that ended after `since`, in their order."""
     if not is_session(session):
         return
-    # with milliseconds, as in the file: the attempt before may have ended in this second
-    began = (
-        f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(since))}.{int(since * 1000) % 1000:03}"
-    )
+    began = to_iso(since)  # the form of Codex too
     directory = Path(settings.agent_config_dir("CODEX_HOME") or os.path.expanduser("~/.codex"))
     try:
         for file in directory.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):

@@ -58,9 +58,9 @@ def test_a_command_that_worked_later_is_not_denied(file: Path) -> None:
 
 def test_commands_of_an_attempt_before_do_not_count(file: Path) -> None:
     file.write_text(
-        ran("2026-11-18T11:59:59.000Z", "c1", "old", STOPPED) + ran(NOON, "c2", "new", STOPPED)
+        ran(NOON, "c1", "old", STOPPED) + ran("2026-11-18T12:00:00.250Z", "c2", "new", STOPPED)
     )
-    assert list(commands(SESSION, NOON_SECONDS)) == [Ran("new", 128, STOPPED)]
+    assert list(commands(SESSION, NOON_SECONDS + 0.25)) == [Ran("new", 128, STOPPED)]
     assert list(commands(SESSION, NOON_SECONDS + 0.5)) == [], "in the same second"
 
 

@@ -104,10 +104,11 @@ def test_claude_code_installs_the_plugin_and_setup_does_not_double_it(desk: Desk
 
 
 def test_codex_installs_the_plugin_and_setup_does_not_double_it(desk: Desk) -> None:
-    codex = ("codex", "--enable", "plugins")
-    desk.run(*codex, "plugin", "marketplace", "add", str(ROOT))
-    desk.run(*codex, "plugin", "add", "swarm@swarm")
-    assert "swarm" in desk.run(*codex, "mcp", "list").stdout
+    config = desk.home / ".codex/config.toml"
+    config.write_text(config.read_text().replace("plugins = false", "plugins = true"))
+    desk.run("codex", "plugin", "marketplace", "add", str(ROOT))
+    desk.run("codex", "plugin", "add", "swarm@swarm")
+    assert "swarm" in desk.run("codex", "mcp", "list").stdout
     desk.run("swarm", "setup", "codex", "--yes")
     assert not (desk.work / ".codex/hooks.json").exists()
     assert "mcp_servers" not in (desk.work / ".codex/config.toml").read_text()
