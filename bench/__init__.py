@@ -1,3 +1,3 @@
-"""Speed, always as a ratio to something run in the same minute: machines differ, and
-noise hits both sides alike.
+"""Measure speed as a ratio of two programs that run in the same minute: machines
+differ, and noise slows both programs alike.
 """

@@ -1,4 +1,4 @@
-"""`make bench`: run every measurement, or those that are named.
+"""`make bench`: run every measurement, or the named measurements.
 
 Exit with 1 if a goal was missed.
 """
@@ -20,7 +20,7 @@ _PARTS = {
     "queue": queue,
     "growth": growth,
 }
-# docs/design/store-performance.md has their figures
+# docs/design/store-performance.md has the figures of these parts
 _SERVERS = {"stores": stores, "carries": carries}
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The capacity of each store: operations a second on one server, and the cost of many
 clients.
 
-The clients run on the same cores as the server, so these are lower bounds. Costs that
-grow with the number of workers are measured at several numbers: see
+The clients run on the same cores as the server, so the figures are lower bounds. Costs
+that grow with the number of workers are measured at several numbers: see
 docs/design/store-performance.md.
 """
 
@@ -82,8 +82,8 @@ def measure(setup: Setup) -> None:
 def _print_row(name: str, count: int, found: Outcome, cpu: float, each: int) -> None:
     """Print the figures.
 
-    The server's processor time for one operation depends less on other programs than
-    the rate does.
+    Other programs change the rate more than the server's processor time for one
+    operation.
     """
     done = max(1, sum(found.steps)) * each
     spent = (
@@ -132,7 +132,8 @@ def _reader(setup: Setup, count: int, number: int) -> Callable[[], object]:
 def _beside_running(setup: Setup) -> None:
     """Measure a worker beside running tasks.
 
-    Once a second or more seldom it checks whether their workers still live.
+    At most once a second, this worker checks whether the workers of these tasks still
+    live.
     """
     for count in RUNNING:
         store = open_store(setup.url(setup.port, f"beside_{count}"))
@@ -143,7 +144,7 @@ def _beside_running(setup: Setup) -> None:
         taken = []
         for _ in range(3):
             other = TaskQueue(store)
-            other.counts()  # it has read the log before
+            other.counts()  # so that it has read the log before the measurement
             begun = time.perf_counter()
             claim = other.claim("w")
             taken.append(time.perf_counter() - begun)
@@ -154,7 +155,7 @@ def _beside_running(setup: Setup) -> None:
 def _waiting(setup: Setup) -> None:
     """Let threads wait for a log, each with its own connection.
 
-    Then a line wakes them all.
+    Then a line wakes all threads.
     """
     for count in WAITERS:
         store = open_store(setup.url(setup.port, f"waiters_{count}"))
@@ -203,7 +204,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _cpu(pid: int) -> float:
-    """Return the seconds of processor time so far, also of ended children; 0 where
+    """Return the seconds of processor time so far, also of ended children; 0 if
     unknown.
     """
     time.sleep(0.5)  # children that end now are counted once their parent has reaped them
@@ -230,11 +231,11 @@ def _nanoseconds(path: str) -> int:
         with open(path, encoding="ascii") as stat:
             return int(stat.read().split()[0])
     except OSError:
-        return 0  # it has ended meanwhile
+        return 0  # the process has ended meanwhile
 
 
 def _memory(pid: int) -> int:
-    """Return the private memory of a server in bytes; 0 where unknown."""
+    """Return the private memory of a server in bytes; 0 if unknown."""
     kilobytes = 0
     for member in _family(pid):
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK, LOG = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
-# not the environment's, nor a version manager's shim: as a user has it
+# the Python that a user has: not that of the environment, nor a version manager's shim
 PYTHON = os.path.realpath(sys.executable)
 _BEGIN = (
     f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
@@ -30,9 +30,11 @@ def swarm(*args: str) -> tuple[str, ...]:
 
 
 def command(directory: str, *args: str, text: bytes = b"") -> Callable[[], object]:
-    """Return a function that runs a command on a state directory. It must succeed.
+    """Return a function that runs a command on a state directory. The command must
+    succeed.
 
-    Its output is read: for /dev/null grep would do less.
+    The function reads the output, because grep does less work if its output is
+    /dev/null.
     """
     return lambda: subprocess.run(
         args,
@@ -47,7 +49,7 @@ def command(directory: str, *args: str, text: bytes = b"") -> Callable[[], objec
 def most_memory(directory: str, *args: str) -> int:
     """Return the peak memory of the largest process of a command, in bytes.
 
-    The program that starts it is small: its own memory counts too.
+    The memory of the program that starts the command counts too, but it is small.
     """
     watched = (PYTHON, "-I", "-S", "-c", _WATCH, *args)
     return int(

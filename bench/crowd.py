@@ -1,5 +1,5 @@
-"""Many processes at once: each opens what it needs, waits until all are ready, and then
-does its steps.
+"""Many processes at once: each process opens its files, waits until all are ready, and
+then does its steps.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def crowd(
 ) -> Outcome:
     """Run processes.
 
-    `make` returns the step of each, which is repeated until it returns False or time is
-    up.
+    `make` returns the step of each process. The step is repeated until it returns False
+    or time is up.
     """
     board = mmap.mmap(-1, 16 + 16 * count)
     children = []
@@ -64,8 +64,8 @@ def crowd(
 def contender(
     acquire: Callable[[str], object], release: Callable[[str], object], count: int, number: int
 ) -> Callable[[], object]:
-    """Return the step of a process that acquires and releases a lock, another one of
-    `count` each time.
+    """Return the step of a process that acquires and releases a lock, each time another
+    of `count` locks.
     """
     chance = random.Random(number)
 

@@ -1,7 +1,7 @@
-"""A server that is far away: a proxy delays every request, and counts them.
+"""A server that is far away: a proxy delays every request, and counts the requests.
 
-A request is all that a client sends until it is answered, in any number of pieces. Over
-a network it costs one round trip.
+A request is all data that a client sends until an answer comes, in any number of
+pieces. Over a network, a request costs one round trip.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Self
 
 
 class Far:
-    """The server at `port` of this machine, `delay` seconds away, at a port of its own."""
+    """A proxy for the server at `port`, which seems to be `delay` seconds away."""
 
     def __init__(self, port: int, delay: float = 0.0) -> None:
         self._server = ("127.0.0.1", port)

@@ -1,7 +1,7 @@
 """The growth of the cost of each operation, with locks, tasks, records and workers.
 
-Each of the four is a plot in docs/design/performance/. The sizes of one operation are
-measured in alternation, so that all points of a line are of the same minutes.
+Each of these four has a plot in docs/design/performance/. The sizes of one operation
+are measured in alternation, so that all points of a line are of the same minutes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def _with_tasks(directory: str) -> dict[str, dict[int, float]]:
         step = queue.open("w")
         step()
         calls["add"][count] = partial(_add, queue, numbers)
-        # one of the tasks that were added before: so their number stays the same
+        # the step takes a task that was added before, so the number of tasks stays the
+        # same
         calls["claim + done"][count] = step
         commands["swarm task claim, as a new process"][count] = command(
             path, *swarm("task", "claim", "--worker", "w")
@@ -137,8 +138,8 @@ def _with_records(directory: str) -> dict[str, dict[int, float]]:
 def _with_workers(directory: str) -> dict[str, dict[int, float]]:
     """Return the seconds for one operation among all workers.
 
-    An operation that scales takes less until every core has its own worker, and then
-    stays.
+    If an operation scales, its time falls until every core has its own worker, and then
+    stays the same.
     """
     found: dict[str, dict[int, list[float]]] = {}
     for turn in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""The cost of a lock: for one process alone, and for eight that compete."""
+"""The cost of a lock: for one process alone, and for eight processes that compete."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def _in_vain(call: Callable[[], object]) -> None:
 def _calls_alone(directory: str) -> Callable[[], object]:
     """Return a function that makes only the system calls of a lock.
 
-    They are the same calls on the same files, which are as before at the end.
+    The function makes the same calls on the same files. At the end, the files are as
+    before.
     """
     noted: Any = _Noted()
     manager = TaskLockManager("w", store=FileStore(directory, filesystem=noted))
@@ -119,7 +120,7 @@ def _calls_alone(directory: str) -> Callable[[], object]:
         assert manager.acquire_lock("t") and manager.release_lock("t")
     calls = list(noted.calls)
 
-    def again(_: object = manager) -> None:  # it keeps its scratch directory while it lives
+    def again(_: object = manager) -> None:  # `manager` keeps its scratch directory while it lives
         for call in calls:
             call()
 

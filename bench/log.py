@@ -56,7 +56,9 @@ def _line(directory: str) -> Append:
 
 
 def _record(directory: str) -> Append:
-    """The whole way from words to a line of about as many bytes."""
+    """Build a status record from its words, and append it as a line of about as many
+    bytes.
+    """
     log = StatusBroadcaster("worker-1", store=FileStore(directory))
     return lambda line: log.broadcast_start("task-001", "x" * ((len(line) - 140) // 2))
 
@@ -94,7 +96,7 @@ def _appender(make: Callable[[str], Append], directory: str, number: int) -> Cal
 
 
 def _a_million(report: Report) -> None:
-    """Check that each record is there, whole, once, and in its writer's order.
+    """Check that each record is in the log, whole, once, and in its writer's order.
 
     Every record carries its writer and a number.
     """

@@ -29,5 +29,5 @@ MARKS = Marks(1 << 20)
 
 
 def mark(number: int) -> None:
-    """Do the work of a task. The queues that are measured call it by its name."""
+    """Do the work of a task. The queues that are measured call `mark` by its name."""
     MARKS.add(number)

@@ -90,7 +90,7 @@ def _put(port: int) -> Callable[[bytes], object]:
 
 def _watching(port: int) -> Callable[[], object]:
     news = _Client(port).open("watch", create_request={"key": _text("news")})
-    news.readline()  # the answer that it watches
+    news.readline()  # the answer which says that the watch has begun
     return news.readline
 
 
@@ -103,7 +103,7 @@ def _putting(port: int) -> Callable[[], object]:
 
 
 class RawQueue:
-    """A taken task is under another key. Tasks of a dead worker are never found."""
+    """A taken task is moved to another key. The tasks of a dead worker are never found."""
 
     def __init__(self, port: int, name: str) -> None:
         self._port, self._ready, self._taken = port, f"raw-ready/{name}/", f"raw-taken/{name}/"

@@ -1,6 +1,6 @@
 """Peers on one machine, without a server.
 
-The first of each kind is the floor: it promises nothing.
+The first peer of each kind is the floor: it promises nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def appends() -> dict[str, Callable[[str], Callable[[bytes], object]]]:
 
 
 def _exclusive_file(directory: str) -> tuple[Acquire, Release]:
-    """A file without an owner: a dead holder holds it for ever."""
+    """A lock file without an owner: a dead holder keeps the lock for ever."""
 
     def acquire(name: str) -> None:
         while True:
@@ -119,7 +119,7 @@ def _open_and_dump(directory: str) -> Callable[[bytes], object]:
 
 
 class SqliteQueue:
-    """The floor: two statements a task. A dead worker keeps its task for ever."""
+    """The floor: two statements for each task. A dead worker keeps its task for ever."""
 
     _CLAIM = (
         "UPDATE task SET state = 'running', worker = ? WHERE id = (SELECT id FROM task WHERE "

@@ -1,6 +1,6 @@
 """huey, on any of its storages.
 
-A claimed task is removed from the queue: it is lost if the worker dies.
+huey removes a claimed task from the queue, so the task is lost if the worker dies.
 """
 
 from __future__ import annotations

@@ -156,8 +156,8 @@ class RawQueue:
 
 
 class PgqueuerQueue:
-    """The steps of its queue manager for each job, one at a time: dequeue, and log the
-    success.
+    """The steps of pgqueuer's queue manager for each job, one job at a time: dequeue,
+    and log the success.
     """
 
     def __init__(self, port: int, name: str) -> None:
@@ -193,8 +193,8 @@ class PgqueuerQueue:
 
 
 class ProcrastinateQueue:
-    """The steps of its worker for each job, without the tasks around it: fetch and
-    finish.
+    """The steps of procrastinate's worker for each job, fetch and finish, without the
+    rest of the worker.
     """
 
     def __init__(self, port: int, name: str) -> None:

@@ -33,7 +33,7 @@ def append(url: Url) -> Callable[[int], Callable[[bytes], object]]:
 
 
 def record(url: Url) -> Callable[[int], Callable[[bytes], object]]:
-    """Append a status record: the whole way from words to a line."""
+    """Build a status record from its words, and append it as a line."""
 
     def make(port: int) -> Callable[[bytes], object]:
         log = StatusLog(open_store(url(port, "logs")))

@@ -122,7 +122,7 @@ def _added_to_stream(port: int) -> Callable[[], object]:
 class RawQueue:
     """A taken task is in a list of its worker.
 
-    It is not lost with a dead worker, but never found.
+    The task of a dead worker is not lost, but no other worker finds it.
     """
 
     def __init__(self, port: int, name: str) -> None:
@@ -150,7 +150,9 @@ def huey_queue(port: int, name: str) -> HueyQueue:
 
 
 class RqQueue:
-    """With the worker that runs tasks in its own process: the usual one forks for each."""
+    """rq with the worker that runs tasks in its own process. rq's usual worker forks
+    for each task.
+    """
 
     def __init__(self, port: int, name: str) -> None:
         logging.getLogger("rq.worker").setLevel(logging.ERROR)

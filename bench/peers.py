@@ -1,4 +1,4 @@
-"""Peers: programs that are used today, in forms that can be compared.
+"""Peers: programs in use today, wrapped so that they can be compared with swarm.
 
 Each kind of server has a module that lists its peers.
 """
@@ -30,17 +30,17 @@ Release = Callable[[str], object]
 class LockPeer:
     """A kind of lock.
 
-    `open` returns, for the port of a server, how to acquire it, with waiting, and how
-    to release it.
+    `open` takes the port of a server. `open` returns a function that waits for the
+    lock, and a function that releases the lock.
     """
 
     name: str
     open: Callable[[int], tuple[Acquire, Release]]
     token: str = "no"  # whether a token tells a late writer from the holder
     lease: str = "no"
-    freed: str = "no"  # whether it is freed when its holder dies
-    # whether it works through a connection pooler; "sessions": one that pools whole
-    # sessions
+    freed: str = "no"  # whether the lock is freed when its holder dies
+    # whether the lock works through a connection pooler; "sessions": only if the pooler
+    # pools whole sessions
     pooled: str = "yes"
 
 
@@ -51,8 +51,8 @@ class QueuePeer(Protocol):
         """Add tasks."""
 
     def open(self, worker: str) -> Callable[[], bool]:
-        """Return a function that claims one task, does it and finishes it; it returns
-        False if there is none.
+        """Return a function that claims one task, does it and finishes it. The function
+        returns False if there is no task.
         """
 
 
@@ -60,7 +60,7 @@ class QueuePeer(Protocol):
 class Peers:
     """All peers on one kind of server.
 
-    The first of each is the floor: nothing could cost less there.
+    The first peer of each kind is the floor: nothing could cost less on this server.
     """
 
     locks: list[LockPeer]
@@ -68,7 +68,7 @@ class Peers:
     wakes: dict[
         str, tuple[Callable[[int], Callable[[], object]], Callable[[int], Callable[[], object]]]
     ]
-    """How to wait for one message, and how to send one."""
+    """A function that waits for one message, and a function that sends one message."""
     queues: dict[str, Callable[[int, str], QueuePeer]]
 
 

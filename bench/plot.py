@@ -1,6 +1,6 @@
 """A plot of growing costs, as SVG.
 
-Both axes are in powers of ten, so that proportional costs have slope one.
+Both axes are in powers of ten, so that a cost which grows in proportion has slope one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The cost of a task of the queue, with few and with many queued, alone and among eight
-workers.
+"""The cost of one task of the queue: with few and with many tasks queued, for one
+worker and for eight workers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _claims(report: Report, kinds: dict[str, Make]) -> None:
 def _growth(report: Report, make: Make, names: Iterator[str]) -> None:
     """Compare sizes of the queue.
 
-    They are measured in alternation, in the same minutes.
+    The sizes are measured in alternation, in the same minutes.
     """
     steps, before = {}, {}
     for size in SIZES:
@@ -99,8 +99,8 @@ def _seconds(
 def _step(
     queue: QueuePeer, size: int, rounds: int, repeat: int
 ) -> tuple[Callable[[], bool], Callable[[], object]]:
-    """Return a function that claims and finishes one task, and one that adds the tasks
-    of a round.
+    """Return a function that claims and finishes one task, and a function that adds the
+    tasks of a round.
     """
     queue.fill(range(size))
     starts = iter(range(size, size + (rounds + 1) * repeat, repeat))

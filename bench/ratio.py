@@ -1,5 +1,5 @@
-"""How a ratio is measured: the candidates alternate, round by round, and each is judged
-by its median.
+"""Measure ratios: the candidates alternate, round by round, and each is judged by its
+median.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def medians(
 ) -> dict[str, float]:
     """Return the seconds for one call of each candidate.
 
-    `before` is called before each round of a candidate, unmeasured.
+    `before` is called before each round of a candidate, and its time is not measured.
     """
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):

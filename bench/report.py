@@ -1,5 +1,5 @@
-"""Measurements: tables of figures, their goals, and docs/design/performance.md with the
-latest.
+"""Tables of figures and their goals. docs/design/performance.md shows the latest
+figures.
 
 A goal compares two figures of one table, so both come from the same minutes. A goal
 without a second figure is a bound in the unit of the table. The figures are stored in
@@ -25,8 +25,8 @@ _BEGIN, _END = "<!-- begin: {} (written by make bench) -->", "<!-- end: {} -->"
 
 @dataclass(frozen=True)
 class Goal:
-    """`subject` is at most (or at least) this many times `than`; without `than`, this
-    many of the unit.
+    """A bound for the figure `subject`: a multiple of the figure `than`. Without
+    `than`, the bound is in the unit of the table.
     """
 
     subject: str
@@ -50,7 +50,7 @@ class Goal:
 class Table:
     """Figures of one unit.
 
-    The others are compared with the first, unless `compared` is false.
+    The other figures are compared with the first figure, unless `compared` is false.
     """
 
     title: str
@@ -167,8 +167,8 @@ class Report:
 def rendered(document: str, stored: dict[str, dict[str, object]]) -> str:
     """Return the document with the stored figures.
 
-    The list of goals alone shows a table with goals that has no ratios or only one.
-    Plots alone show how costs grow.
+    A table with goals that has at most one ratio is shown only in the list of goals.
+    Growing costs are shown only as plots.
     """
     tables = {
         part: [_table(saved) for saved in _list(figures["tables"])]

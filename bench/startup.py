@@ -53,7 +53,7 @@ def run(report: Report) -> None:
             "swarm_status_log.sh tail": command(directory, LOG, "tail"),
             "bash with Python in a heredoc": command(directory, "bash", "by_heredoc.sh", "x", "w"),
             "Python with argparse and json": command(directory, PYTHON, "by_argparse.py", "y", "w"),
-            # every tenth second with heartbeats
+            # at most every ten seconds, this hook also sends heartbeats
             "swarm hook, after a tool": _hook(directory, "PostToolUse"),
             "swarm hook, before an edit": _hook(directory, "PreToolUse"),
             "swarm hook, at the start of a session": _hook(directory, "SessionStart"),

@@ -2,8 +2,8 @@
 minutes.
 
 All settings are safe. A floor is made of bare commands of the server, which promise
-less: nothing can cost less there. The number of requests is counted beside the time:
-over a network, it decides the cost.
+less: nothing can cost less on this server. The number of requests is counted too,
+because over a network it decides the cost.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Setup:
     """A running server, its peers, and the goals: the cost of swarm as a multiple of a
     safe peer.
 
-    Without an entry there is no such peer. `pooled`: whether swarm works there through
-    a connection pooler.
+    Without an entry in `goals`, there is no safe peer. `pooled` says whether swarm
+    works through a connection pooler of this server.
     """
 
     name: str
@@ -276,7 +276,7 @@ def _claims(
     rounds: int,
     repeat: int,
 ) -> dict[str, float]:
-    """Before each round, add the tasks that it will do."""
+    """Before each round, add the tasks of this round."""
     steps, before = {}, {}
     for kind, make in kinds.items():
         queue = make(port, name)
@@ -303,7 +303,7 @@ def _questions_of_queue(far: Far, make: Callable[[int, str], QueuePeer]) -> floa
 
 
 def _questions(far: Far, step: Callable[[], object]) -> float:
-    """Return the number of requests for one step, after the first one."""
+    """Return the number of requests for one step, after the first step."""
     for _ in range(10):
         step()
     before = far.questions

@@ -1,4 +1,4 @@
-"""How soon a waiting reader is woken."""
+"""Measure how soon a waiting reader is woken."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def seconds_to_wake(
 ) -> float:
     """Return the median seconds.
 
-    `wait` returns, in a process of its own, a function that waits for one message;
-    `wake` sends one.
+    `wait` is called in a process of its own, and returns a function that waits for one
+    message. `wake` returns a function that sends one message.
     """
     reading_end, writing_end = os.pipe()
     child = os.fork()
@@ -34,7 +34,7 @@ def seconds_to_wake(
     send = wake()
     taken = []
     for _ in range(_TIMES):
-        time.sleep(0.02)  # it waits by now
+        time.sleep(0.02)  # the reader waits by now
         begun = time.monotonic_ns()
         send()
         taken.append(int.from_bytes(os.read(reading_end, 8), "little") - begun)

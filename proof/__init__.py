@@ -1,3 +1,3 @@
-"""The proof: that a task never has two holders and no record is ever lost, shown on the
-real code. See docs/design/proof.md.
+"""The proof, on the real code, that a task never has two holders and no record is ever
+lost. See docs/design/proof.md.
 """

@@ -1,12 +1,12 @@
-"""Real processes on a real filesystem, killed and stopped while wall clocks jump.
+"""Run real processes on a real filesystem. Kill and stop them while wall clocks jump.
 
-Workers are disturbed at random moments, and before every single system call. They note
-outside swarm what they did; `history` checks the notes afterwards.
+Workers are disturbed at random moments, and before every single system call. The
+workers note their actions outside swarm; `history` checks the notes afterwards.
 
-- Checked: the promises that `history` lists, and that each control is caught. A control
-  is code that looks like swarm and breaks one promise on purpose.
-- Bounded: the number of acquisitions. The kernel decides the order of events, so a seed
-  does not repeat a run. It only says how the run was made.
+- This part checks the promises that `history` lists, and that each control is caught. A
+  control is code that looks like swarm and breaks one promise on purpose.
+- A run ends after a given number of acquisitions. The kernel decides the order of
+  events, so a seed does not repeat a run. The seed only says how the run was made.
 
 The directory of a failed run is kept. Linux only.
 """
@@ -78,8 +78,8 @@ def run(
     """Disturb workers at random until the number of acquisitions is reached, or a
     process fails.
 
-    `server` is the server of the plan's store. It is disturbed too, and its log is
-    followed.
+    `server` is the server of the plan's store. The server is disturbed too, and its log
+    is followed.
     """
     rng = random.Random(plan.seed)
     crew = Crew(plan, server)
@@ -159,7 +159,7 @@ def _times(count: int) -> str:
 def run_directory() -> Iterator[tuple[str, list[str]]]:
     """Yield a directory for a run and a list for its violations.
 
-    Keep the directory if there are any.
+    Keep the directory if there are violations.
     """
     directory = tempfile.mkdtemp(prefix="swarm-chaos-")
     wrong: list[str] = []

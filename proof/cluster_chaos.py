@@ -1,9 +1,10 @@
 """Real processes on a cluster of three etcd members that fails again and again.
 
 The leader is killed, a member is cut off from the others, or the majority is lost.
-Workers and followers are those of `server_chaos`; each starts with another member.
+Workers and followers are the same as in `server_chaos`; each starts with another
+member.
 
-Checked, beside the promises that `history` lists:
+This part checks, beside the promises that `history` lists:
 
 - A member that is cut off, or left alone, gives no answer, whether it leads or not. See
   `witness`.
@@ -12,11 +13,11 @@ Checked, beside the promises that `history` lists:
 - Workers that were there before an event succeed again after it, by themselves.
 - At the end all members have the same log.
 
-Two times are reported for each event. `first` is the first call after the event that
-succeeded. `every_worker` is when the last worker had one. Workers are stopped, and wait
-for each other's locks, so both are upper bounds.
+Two times are reported for each event. `first` is the time until the first call after
+the event succeeded. `every_worker` is the time until a call of each worker succeeded.
+Workers are stopped, and wait for each other's locks, so both are upper bounds.
 
-Bounded: the number of events, and how long each lasts. Linux only, as root.
+The number and the length of the events are limited. Linux only, as root.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from tests.support.servers.etcd_cluster import ClusterApart, cluster_apart
 
 PART = "an etcd cluster"
 WORKERS = 9
-_LONGER = 1.0  # seconds that a majority is missing in addition: workers give up meanwhile
+_LONGER = 1.0  # more seconds without a majority, in which workers give up
 _MOMENT = 0.3  # seconds
 _PACE = 4.0  # disturbances of workers a second
 _STUCK = 30.0  # seconds after which waiting ends
@@ -65,7 +66,7 @@ _COMMANDS = (
 class Event(NamedTuple):
     """An event of the cluster from `begun` to `ended`, when its cause was removed.
 
-    `there` names the workers that lived from before the event until it had settled.
+    `there` names the workers that lived from before the event until `settled`.
     """
 
     what: str
@@ -77,7 +78,9 @@ class Event(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Seconds until the first success after an event, and until every worker had one."""
+    """The seconds until the first success after an event, and until every worker had a
+    success.
+    """
 
     first: float
     every_worker: float
@@ -86,7 +89,7 @@ class Wait(NamedTuple):
 class Commands:
     """Commands of swarm that cannot succeed, started at once.
 
-    They must end with 3, in time.
+    The commands must end with exit code 3, in time.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -177,7 +180,7 @@ class Stage:
     def go_on(self, seconds: float, until: Callable[[], bool] = lambda: True) -> bool:
         """Stop and kill workers for some seconds and until a condition holds.
 
-        Return whether it held in time.
+        Return whether the condition held in time.
         """
         end = time.monotonic() + seconds
         while not (true := until()) or time.monotonic() < end:
@@ -207,7 +210,7 @@ class Stage:
     def _event(self, what: str, end: Callable[[], object] = int) -> Iterator[list[str]]:
         """Record an event.
 
-        Call it when the event has begun; `end` removes its cause.
+        Enter the block when the event has begun; `end` removes its cause.
         """
         before, wrong = self.crew.workers, list[str]()
         begun = self.crew.now()
@@ -393,7 +396,7 @@ _LEASE = 4.0
 
 
 def _prove_clocks_apart(report: Report, cluster: ClusterApart, seed: int) -> None:
-    """Check that clocks of members that differ end leases early by at most the
+    """Check that different clocks of members end leases early by at most the
     difference.
 
     Tokens still grow, and the counters still refuse late writes.

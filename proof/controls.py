@@ -1,6 +1,7 @@
 """Controls: locks, a counter and a log that break a promise on purpose.
 
-The checker must catch each of them. A checker that lets one pass proves nothing.
+The checker must catch each control. A checker that does not catch a control proves
+nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class NoLocks:
 
 
 class DeleteAndCreate:
-    """The pseudo-code of 003: delete an expired file, then create one with O_EXCL.
+    """The pseudo-code of 003: delete an expired file, then create a new file with
+    O_EXCL.
 
     Its tokens are correct.
     """

@@ -1,14 +1,14 @@
 """A resource that a lock protects: a counter that the holder of the lock increments.
 
-The counter knows nothing of swarm but the token. It refuses a token that is lower than
-one it has seen. Reading shows a token too: otherwise a late writer could write between
-its successor's read and write.
+The counter knows nothing of swarm but the token. The counter refuses a token that is
+lower than the highest token it has seen. A reader passes its token too. Otherwise a
+late writer could write between its successor's read and write.
 
 Nothing else orders the updates. If tokens are used twice or out of order, updates get
-lost. With `fenced=False` they get lost whenever a holder sleeps past its lease.
+lost. With `fenced=False`, updates get lost whenever a holder sleeps past its lease.
 
-The file has one line an event, and the last line is the state. So a killed process
-leaves no half of an update.
+The file has one line for each event, and the last line is the state. So a killed
+process leaves no half of an update.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Counter:
     def _state(self) -> tuple[int, int]:
         """Return the highest token seen and the value.
 
-        The last line has the highest token, since lower ones are refused.
+        The last line has the highest token, since lower tokens are refused.
         """
         size = os.fstat(self._fd).st_size
         if size == 0:

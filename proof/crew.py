@@ -44,7 +44,7 @@ SHIFTS = ("+2d", "-2d", "+3000d", "-3000d", "+1h", "-90", "+0.5", "+0")
 class Crew:
     """The workers of a plan.
 
-    `failed` holds the output of those that ended by themselves.
+    `failed` has the output of the workers that ended by themselves.
     """
 
     def __init__(self, plan: Plan, server: Server | None = None) -> None:
@@ -66,7 +66,7 @@ class Crew:
         self._store = open_store(plan.address)
         self._notes = Notes(plan.history, "disturber")
         self._workers: dict[int, str] = {}
-        self._asleep: dict[int, float] = {}  # by pid, when it is woken
+        self._asleep: dict[int, float] = {}  # by pid: when the process is woken
         self._started = 0
         self._clock = Path(plan.directory) / "wall-clock"
         self._errors = Path(plan.directory) / "errors"
@@ -110,8 +110,8 @@ class Crew:
         self.begin(self._work_at_a_false_time if false_clock else self._work)
 
     def follow(self, name: str) -> None:
-        """Start a process that follows the log, from where the last one of this name
-        stopped.
+        """Start a process that follows the log. It begins where the last process of
+        this name stopped.
         """
         pid = self.begin(lambda _: Follower(self.plan, name).follow(), name)
         self._followers[pid] = name
@@ -216,7 +216,7 @@ class Crew:
         self.restarts += 1
 
     def kill(self, pid: int) -> None:
-        """Kill a process, also a stopped one."""
+        """Kill a process, even a stopped process."""
         self._notes.note("killed", self._workers[pid], self._notes.now())
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
@@ -257,7 +257,7 @@ class Crew:
     def remove(self, task: str) -> None:
         """Remove a lock, as a person may at any moment."""
         if self.server_is_paused:
-            return  # only this process could resume the server, and it would wait here
+            return  # only this process could resume the server, but it would wait here
         before = self._notes.now()
         if not (self._break_lock(task) if self.server else self._unlink(task)):
             return
@@ -272,10 +272,10 @@ class Crew:
         return True
 
     def _break_lock(self, task: str) -> bool:
-        """Break a lock. Return whether it was, or may have been, removed.
+        """Break a lock. Return whether the lock was removed, or may have been removed.
 
-        Retry until the server answers: then an earlier request has taken effect or
-        never will.
+        Retry until the server answers. After an answer, no earlier request can take
+        effect any more.
         """
         sent = False
         while True:
@@ -307,7 +307,7 @@ class Crew:
     def examine(self) -> tuple[History, list[str]]:
         """Return the notes of the crew and the violations in them.
 
-        Call it after the end of the crew.
+        Call `examine` after the end of the crew.
         """
         history = History.read(self.plan.history)
         updates = {path.name: counter_updates(path) for path in self.plan.counters.iterdir()}
@@ -350,7 +350,7 @@ class Crew:
 
     def _forget(self, pid: int) -> str:
         self._asleep.pop(pid, None)
-        # libfaketime removes them only at a regular exit
+        # libfaketime removes these files only at a regular exit
         for left in (f"/dev/shm/faketime_shm_{pid}", f"/dev/shm/sem.faketime_sem_{pid}"):
             Path(left).unlink(missing_ok=True)
         return self._workers.pop(pid)

@@ -1,22 +1,22 @@
 """A simulated filesystem whose every state is a value, so that all outcomes can be
 tried.
 
-A state is a number. `after` returns what a call can answer in a state, and the state
-that follows. Nothing is changed in place.
+A state is a number. `after` returns the answers that a call can have in a state, each
+with the next state. Nothing is changed in place.
 
 Simulated: each call of `swarm.stores.file.syscalls.Filesystem` is one step. `rename`
-and `link` are two: the first resolves the paths, the second commits. A process may
-sleep between them. The state remembers what the first step found, and whether it was
-removed since. A removed directory takes no rename, whatever has its name now. An inode
-without a name takes no link. For all other calls, sleeping inside the call is the same
-as sleeping before it.
+and `link` are two steps: the first resolves the paths, the second commits. A process
+may sleep between the two steps. The state remembers the directory or inode that the
+first step found, and whether it was removed since. A rename into a removed directory
+fails, even if another directory has its name now. A link of an inode without a name
+fails. For all other calls, sleeping inside the call is the same as sleeping before it.
 
 Time is not a number. "Is this intent old?" and "is this lease over?" are answered both
-ways whenever they are asked. Only one thing is remembered: a lease that is over is over
+ways whenever they are asked. The state remembers only that a lease is over: it is over
 for all processes.
 
-A directory lists its names in any order, as real ones do. Bounded: there is one record,
-and a scenario may list names in fewer orders (see `ORDERS`).
+A directory lists its names in any order, as a real directory does. Limits: there is one
+record, and a scenario may list names in fewer orders (see `ORDERS`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ YOUNG, OLD = 0.0, 1e9
 Call = tuple[Any, ...]
 """A verb, the process, and the arguments.
 
-A change of the record has the compared bytes last.
+For a change of the record, the last argument is the compared bytes.
 """
 
 Result = tuple[str, Any]
@@ -91,7 +91,8 @@ class Disk:
     def __init__(self, *, laid_out: bool = True, orders: str = "sorted") -> None:
         """`laid_out` makes all directories of the file store, and the record's counter.
 
-        Otherwise there are only those of `swap`. `orders` is a key of ORDERS.
+        Without `laid_out`, there are only the directories of `swap`. `orders` is a key
+        of ORDERS.
         """
         self._orders = ORDERS[orders]
         self._numbers: dict[frozenset[Any], int] = {}
@@ -131,7 +132,7 @@ class Disk:
         """Return whether a call is private: in a scratch directory that no intent has
         named.
 
-        No other process can notice or hinder it.
+        No other process can notice or hinder such a call.
         """
         scratch = str(call[2] if len(call) > 2 else "").removeprefix(_SCRATCH).partition("/")[0]
         return (
@@ -166,7 +167,7 @@ class Disk:
         try:
             result: Result = ("ok", _VERBS[verb](files, process, *args))
         except Failure as failure:
-            # a path walk is over also when it fails
+            # a call that fails ends its path walk too
             yield Outcome(("error", failure.args[0]), self._number(files), None)
             return
         was, now = self._records[state], _content(files, RECORD)
@@ -260,7 +261,8 @@ def _inside(files: _State, path: str) -> list[str]:
 def _drop(files: _State, resolved: str) -> None:
     """Remove a name.
 
-    With its last name the inode goes, and a pending link of it will fail.
+    Without its last name, the inode is removed, and a link of the inode that has begun
+    will fail.
     """
     inode = files.pop(resolved)
     if not isinstance(inode, int) or any(

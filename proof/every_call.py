@@ -1,13 +1,14 @@
-"""Processes stopped, or killed, before every system call of an operation.
+"""Stop or kill processes before every system call of an operation.
 
-A victim repeats the operation until it reaches its call number N, and stops itself
-there. Others go on with the same tasks. After another worker has held the task and
-updated its counter, the victim is woken and goes on, or is killed. Several victims
-sleep at the same time. For half of those that will be woken, a person removes the lock
-file; they are woken as soon as another worker has the task.
+A victim is a worker that repeats the operation until it reaches call number N, and
+stops itself there. Other workers go on with the same tasks. After another worker has
+held the task and updated its counter, the victim is woken and goes on, or is killed.
+Several victims sleep at the same time. For half of the victims that will be woken, a
+person removes the lock file. These victims are woken as soon as another worker has the
+task.
 
-Checked: the promises that `history` lists. Bounded: N grows until the operation was
-complete with fewer calls three times in a row. Rivals make some operations longer.
+This part checks the promises that `history` lists. N grows until the operation was
+complete with fewer calls, three times in a row. Rivals make some operations longer.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Outcome(NamedTuple):
 def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
     """Put victims at every call of the operation.
 
-    Stop and wake all of them, or kill all.
+    Stop and wake all victims, or kill all victims.
     """
     outcome = Outcome(0, 0, 0, [])
-    # each rotation reads all parts, so many of them take ever longer
+    # each rotation reads all parts, so each takes longer than the rotation before
     most = 1 if operation == "rotate" else 1000
     for number in range(1000):
         plan = Plan(
@@ -83,7 +84,8 @@ def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
 def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> int:
     """Put victims at these calls, among rivals.
 
-    Return how many stopped: fewer than asked for if the operation has fewer calls.
+    Return how many victims stopped. If the operation has fewer calls, fewer victims
+    stop.
     """
     rng = random.Random(f"{crew.plan.seed} {calls.start}")
     asleep: list[tuple[int, str, int]] = []  # pid, its task, the size of the task's counter file
@@ -133,7 +135,7 @@ def _counter_size(plan: Plan, task: str) -> int:
 class _Victim:
     """A process that stops itself once, before call number `at`.
 
-    It then completes the operation and ends.
+    After it was woken, the process completes the operation and ends.
     """
 
     def __init__(self, plan: Plan, name: str, operation: str, task: str, at: int) -> None:
@@ -177,7 +179,7 @@ class _Victim:
         self._counts = False
 
     def _went_through(self) -> bool:
-        """Do the operation once. Return whether it was completed."""
+        """Do the operation once, and return whether it was completed."""
         worker = self._worker
         with self._counted("append"):
             worker.log(self._task)

@@ -1,19 +1,19 @@
-"""Operations that are interrupted by an exception before every single line.
+"""Interrupt operations by an exception before every single line.
 
 A program that uses swarm as a library may be interrupted anywhere: by Ctrl-C, by a
 timeout that a signal handler raises, by an exception that another thread throws in. An
-operation runs once to count its lines. Then it runs again for each line, in a new state
-directory, and is interrupted there. Afterwards the same objects must go on as if the
-operation had been made, or had not:
+operation runs once to count its lines. Then the operation runs again for each line, in
+a new state directory, and is interrupted before this line. After the interrupt, the
+same objects must go on as if the operation had been made, or had not been made:
 
 - **Locks.** A task has at most one holder. A lock of a block is free after the block.
-- **Log.** Every record whose append returned is there once, and the interrupted one at
-  most once. No line is torn.
+- **Log.** Every record whose append returned is in the log once. The interrupted record
+  is in the log at most once. No line is torn.
 - **Queue.** The object, a new reader with the saved snapshot, and a new reader without
   it see the same queue, in which the interrupted event happened once or not at all.
 - **Files of the program.** A file that the program opens next is not written to.
 
-Bounded: one interrupt each time, in the main thread, before a line of swarm's own code.
+Limits: one interrupt each time, in the main thread, before a line of swarm's own code.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ Step = Callable[[World], object]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation to interrupt, what comes before it, and what must hold after it."""
+    """An operation to interrupt, the step before it, and the check after it."""
 
     name: str
     act: Step
@@ -170,7 +170,9 @@ def _reserve(world: World) -> None:
 
 
 def _can_be_released(world: World) -> Iterator[str]:
-    """The session that was interrupted can release its sprint, and another can start."""
+    """Check that the interrupted session can release its sprint, and that another can
+    start.
+    """
     world.sprint.release("session")
     result = SprintMutex(world.directory).acquire("later", "epic")
     if result["status"] != "acquired":
@@ -228,7 +230,8 @@ def run(
 ) -> tuple[int, list[str]]:
     """Interrupt one operation at every `step`-th line.
 
-    Return at how many lines, and what was wrong afterwards, with the interrupted line.
+    Return the number of interrupted lines, and the faults that followed, each with its
+    line.
     """
     with _scratch() as directory:
         world = operation.world(directory)
@@ -247,10 +250,12 @@ def run(
 
 
 def run_at(operation: Operation, at: int, directory: str) -> list[str]:
-    """Interrupt the operation before its line number `at`, and return what is wrong then."""
+    """Interrupt the operation before its line number `at`, and return the faults that
+    follow.
+    """
     world = operation.world(directory)
     operation.prepare(world)
-    gc.collect()  # of the world before
+    gc.collect()  # remove the objects of the world before
     place = interrupt(lambda: operation.act(world), at)
     try:
         found = [*operation.check(world), *_check(world)]
@@ -279,7 +284,7 @@ def _check(world: World) -> Iterator[str]:
 
 
 def _check_log(world: World) -> Iterator[str]:
-    """The same object appends, and a new program reads all records."""
+    """Check that the same object appends, and that a new program reads all records."""
     world.append("after")
     lines: list[bytes] = []
     cursor = ""
@@ -303,7 +308,9 @@ def _check_log(world: World) -> Iterator[str]:
 
 
 def _check_locks(world: World) -> Iterator[str]:
-    """The same object and a new program agree about the lock, and others get another."""
+    """Check that the same object and a new program see the same lock, and can acquire
+    another.
+    """
     fresh = LockTable(world.fresh_store())
     mine, theirs = world.locks.status(TASK), fresh.status(TASK)
     if (mine.lock and mine.lock.encode()) != (theirs.lock and theirs.lock.encode()):
@@ -321,7 +328,9 @@ def _check_locks(world: World) -> Iterator[str]:
 
 
 def _check_queue(world: World) -> Iterator[str]:
-    """The same object, a new program and one without a snapshot see the same queue."""
+    """Check that the same object and new programs, with and without snapshot, see the
+    same queue.
+    """
     mine = _tasks(world.queue)
     with_snapshot = _tasks(TaskQueue(world.fresh_store()))
     for path in Path(world.store.root).glob(".cache/*"):

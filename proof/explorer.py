@@ -1,7 +1,8 @@
 """Go through every interleaving of a scenario, breadth first.
 
-So a violation is found with the shortest way to it. In each state of the disk the
-explorer also checks that a newcomer, with all other processes dead, can get the lock.
+So the explorer finds each violation by its shortest trace. In each state of the disk
+the explorer also checks that a newcomer, with all other processes dead, can get the
+lock.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def explore(
     complete = True
     violation, trace = "", []
     collecting = gc.isenabled()
-    # nothing is garbage here, and searching millions of states for it costs more than
-    # exploring
+    # there is no garbage here, and searching millions of states for garbage costs more
+    # than exploring
     gc.disable()
     try:
         while frontier and complete:

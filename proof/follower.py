@@ -1,7 +1,7 @@
 """A process that follows the log during the chaos.
 
-It reads by cursor, and notes the cursor and hashes of the lines in one write. When it
-is killed, its replacement continues after the last cursor that was noted.
+The follower reads by cursor, and notes the cursor and hashes of the lines in one write.
+When a follower is killed, its replacement continues after the last noted cursor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Follower:
                 os.write(notes, (" ".join((cursor, *line_hashes(lines))) + "\n").encode())
 
     def all_of_it(self) -> list[bytes]:
-        """Return the lines that were read, and those after the last cursor."""
+        """Return the lines that were read, and the lines after the last cursor."""
         read, cursor = self._read()
         store = self._open(self._plan.address)
         while True:

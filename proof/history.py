@@ -1,8 +1,8 @@
 """The notes of a run of many processes, and the check of swarm's promises against them.
 
-Each process notes its actions in its own file, outside swarm, with one `write` an
+Each process notes its actions in its own file, outside swarm, with one `write` for each
 event. A killed process loses at most the event that it had not noted yet. Times are
-those of `Clock.steady()`, which leases use and libfaketime leaves alone.
+readings of `Clock.steady()`, which leases use and libfaketime does not change.
 
     held TASK TOKEN CALLED RETURNED UNTIL BOUND   an acquisition; UNTIL ends the lease
     beat TASK TOKEN UNTIL                         a heartbeat that returned
@@ -16,30 +16,33 @@ those of `Clock.steady()`, which leases use and libfaketime leaves alone.
     removed TASK BEFORE AFTER                     a person removed the lock in between
     wall SHIFT                                    wall clock minus steady clock, in hours
 
-The checker concludes the following and no more, so that a slow machine gives no false
+The checker draws only the following conclusions, so that a slow machine gives no false
 alarm:
 
 - The record of a hold existed at some moment between CALLED and RETURNED, and from
-  RETURNED to the last UNTIL. No other worker may acquire before that. A heartbeat that
-  returned after the end of the lease proves that no other worker had acquired
-  meanwhile. A heartbeat that did not return proves nothing. A hold ends earlier when
-  release is called, when the process of a bound lock is killed, or when a person
-  removes a lock that could be this one.
+  RETURNED to the last UNTIL. No other worker may acquire the lock before that UNTIL. A
+  heartbeat that returned after the end of the lease proves that no other worker had
+  acquired meanwhile. A heartbeat that did not return proves nothing. A hold ends
+  earlier when release is called, when the process of a bound lock is killed, or when a
+  person removes a lock that could be this one.
 - There is one record at a time, and tokens are in the order of the records. So in the
   order of tokens, each acquisition returned after all holds before it had ended. If a
-  hold ended before it was known (its process slept in `acquire`), the next one returned
-  after that `acquire` was called. This one rule says that holds do not overlap and that
-  tokens order them.
-- A worker that finds another holder before the end of its own lease was robbed.
+  hold ended before its process knew of it (the process slept in `acquire`), the next
+  `acquire` returned after that `acquire` was called. This single rule says that holds
+  do not overlap and that tokens order them.
+- If a worker finds another holder before the end of its own lease, its lock was stolen
+  ("robbed").
 - The values of a counter are 1, 2, 3, …: a value that comes twice is a lost update. All
-  values that were noted are among them.
+  values that workers noted are among these values.
 - The log holds every append that returned, once, in the order of its writer, and
   nothing that was never written.
-- A call that raised because a server was unreachable proves nothing. An acquisition may
-  leave a lock until its lease ends. A heartbeat may have extended a lease. An append
-  may be in the log, at most once and in order.
-- All readers of the log read the same at the end. So did each follower, although it was
-  killed and replaced: its lines, and those after its last cursor, are the log.
+- A call that raised because a server was unreachable proves nothing. An acquisition
+  with such an error may leave a lock until its lease ends. A heartbeat with such an
+  error may have extended a lease. An append with such an error may be in the log, at
+  most once and in order.
+- All readers of the log read the same lines at the end. The lines of each follower,
+  with the lines after its last cursor, are the log too, although followers are killed
+  and replaced.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ class Notes:
 
 @dataclass(slots=True)
 class Hold:
-    """An acquisition, and how long it is known to have stood."""
+    """An acquisition, and the time for which its record is known to have existed."""
 
     worker: str
     task: str
@@ -117,7 +120,7 @@ class History:
     yeses: list[Yes] = field(default_factory=list)
     walls: set[int] = field(default_factory=set)
     unknown: Counter[str] = field(default_factory=Counter)
-    # by process, the number of its last append that returned or raised
+    # by process: the number of its last append that returned or raised
     tried: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -248,9 +251,10 @@ def _check_holds(holds: list[Hold]) -> list[str]:
 
 
 def _stood(hold: Hold) -> float:
-    """Return the latest moment at which this hold is known to have stood.
+    """Return the latest moment at which the record of this hold is known to have
+    existed.
 
-    A later holder returned after it.
+    The `acquire` of a later holder returned after this moment.
     """
     return hold.end if hold.end > hold.returned else hold.called
 

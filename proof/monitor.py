@@ -1,22 +1,22 @@
 """The promises that must hold after every step, whatever the processes do.
 
-- **Compared**: a change of the lock file hits the record that was compared. There are
-  two exceptions. A record that was just linked may be changed before its maker is told
-  that it has the lock; then the maker must not be told so. A record that a person wrote
-  or removed after the comparison may be changed.
+- **Compared**: a change of the lock file affects exactly the record that was compared.
+  There are two exceptions. A record that was just linked may be changed before its
+  maker is told that it has the lock; then the maker must not be told so. A record that
+  a person wrote or removed after the comparison may be changed.
 - **One holder**: while a lease is not over and no person touched the record, the lock
   file says what its holder was told. So there is never a second holder.
 - **Tokens grow**: a process that is told "acquired" has a larger token than all holders
   before it, in the order of their records.
-- **True answers**: no process is told "held" or "lost" while its own record stands. No
+- **True answers**: no process is told "held" or "lost" while its own record exists. No
   operation fails with an unexpected error.
 
-The monitor sees the changes of the lock file and the answers of operations, and nothing
-of the code. Two terms are used below:
+The monitor sees only the changes of the lock file and the answers of operations, not
+the code. Two terms are used below:
 
 - A **grip** is the record that a process put into the lock file, and its phase.
 - A **ghost** is all that the monitor remembers of the past, as a value. Each event
-  gives a new ghost. (The code under test does not know it: hence the name.)
+  gives a new ghost. (The code under test does not see the ghost: hence the name.)
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ without an answer yet, and the record is gone.
 
 
 class Violation(Exception):
-    """A promise is broken. The text says which and by which process.
+    """A promise is broken. The text names the promise and the process.
 
-    `move` is the move that broke it, if it was a move.
+    `move` is the move that broke the promise, if it was a move.
     """
 
     move: tuple[int, int] | None = None
@@ -54,8 +54,8 @@ class Ghost(NamedTuple):
     unread: frozenset[int] = frozenset()
     by_person: bool = False  # the lock file is as a person left it
     orphan: bytes | None = None  # a record whose maker was killed before it had an answer
-    # (process, token) of each acquisition in order; PERSON instead of the process once
-    # it was told
+    # (process, token) of each acquisition in order; once a process was told its token,
+    # PERSON replaces the process
     order: tuple[tuple[int, int], ...] = ()
 
 
@@ -96,7 +96,7 @@ def _after_change(
 ) -> tuple[Grip, ...]:
     """Return the grips after `who` has ended record `before`.
 
-    Raise Violation if it must not.
+    Raise Violation if `who` must not end this record.
     """
     verified = (
         before == compared
@@ -175,7 +175,8 @@ def after_note(ghost: Ghost, who: int, note: tuple[Any, ...], record: bytes | No
 def after_death(ghost: Ghost, who: int, record: bytes | None) -> Ghost:
     """Return the ghost after a process was killed.
 
-    A record that it linked without an answer is an orphan: it belongs to no process.
+    A record that the process linked, but of which it was not told, is an orphan: the
+    record belongs to no process.
     """
     grip = ghost.grips[who]
     orphan = grip[0] if grip and grip[1] in (FRESH, ENDED) and grip[0] == record else ghost.orphan
@@ -192,7 +193,8 @@ def _in_order(
 ) -> tuple[tuple[int, int], ...]:
     """Return the order once `who` was told its token.
 
-    Of the leading entries that were told, only the last must be remembered.
+    Of the first entries, whose processes were all told, only the last must be
+    remembered.
     """
     if (who, token) not in order:
         raise Violation(f"w{who} was told token {token}, but never wrote it")

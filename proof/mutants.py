@@ -1,20 +1,22 @@
 """Every mutant of a module, each with a name that survives renames and formatting.
 
 mutmut changes values, operators and arguments. Lock code depends on the order of its
-steps and on the errors that it meets. So this module leaves out a statement: a call
-whose result is not used, a `raise`, the `return` of a guard clause, a `del`, an
-assignment to an attribute or an item. Also, an `except` catches nothing, and a plain
-condition is negated.
+steps and on the errors that it meets. So this module also leaves out a statement. The
+statement is a `raise`, a `del`, a `return` of a guard clause, or a call whose result is
+not used. It may also be an assignment to an attribute or item. The module also makes an
+`except` catch nothing, and negates a plain condition.
 
-The name of a change has its operator, the old and the new text and, where a function
-has several such changes, its number of how many, in source order. An example is
-`number: 0 to 1 (2 of 3)`, the second of three zeros.
+The name of a change has its operator, and the old and the new text. If a function has
+several equal changes, the name also has a number and a count, in source order. An
+example is `number: 0 to 1 (2 of 3)`, the second of three zeros.
 
 - The name quotes literals, operators and methods of `str`, but no identifier and no
-  line. So it survives a rename, formatting and a change elsewhere in the function.
-- The count belongs to the name. A bare ordinal would pass silently to another mutant as
-  soon as the function gets one more. With the count, an explanation then fits no
-  mutant, and the proof says so. Two equal changes that swap places are not noticed.
+  line. So the name survives a rename, formatting and a change elsewhere in the
+  function.
+- The count is part of the name. If the function gets one more such change, a bare
+  number could silently name another mutant. With the count, the old explanation then
+  fits no mutant, and the proof says so. If two equal changes swap places, the proof
+  does not notice.
 """
 
 from __future__ import annotations
@@ -77,8 +79,8 @@ def without_raise(node: cst.Raise) -> Iterable[cst.CSTNode]:
 
 
 def without_return(node: cst.Return) -> Iterable[cst.CSTNode]:
-    """Leave out a guard clause. The end of a function returns None, which is often the same
-    as False, and in place of a result any test sees it.
+    """Leave out a `return` without a value, or a `return True`. Any other `return`
+    stays: None is often the same as False, and any test notices a missing result.
     """
     if node.value is None or getattr(node.value, "value", "") == "True":
         yield cst.Pass()
@@ -89,7 +91,9 @@ def without_del(node: cst.Del) -> Iterable[cst.CSTNode]:
 
 
 def without_assignment(node: cst.Assign | cst.AugAssign) -> Iterable[cst.CSTNode]:
-    """Leave out a change of state. A local variable would be missing, which any test sees."""
+    """Leave out a change of state. Without its assignment, a local variable would be
+    missing, which any test notices.
+    """
     targets = (
         [one.target for one in node.targets] if isinstance(node, cst.Assign) else [node.target]
     )
@@ -105,7 +109,7 @@ def without_except(node: cst.ExceptHandler) -> Iterable[cst.CSTNode]:
 def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
     """Negate a condition that is a plain value.
 
-    Comparisons, `not`, `and` and `or` are mutmut's own.
+    mutmut itself changes comparisons, `not`, `and` and `or`.
     """
     if (
         isinstance(node.test, cst.Call | cst.Attribute | cst.Name | cst.Subscript)
@@ -129,8 +133,8 @@ OPERATORS: list[tuple[type, Operator]] = [
 
 
 def _functions(module: cst.Module) -> Iterator[tuple[str | None, cst.FunctionDef]]:
-    """Yield what mutmut mutates: the functions of a module and the methods of its
-    classes, with the class's name.
+    """Yield the functions that mutmut changes: the functions of a module and the
+    methods of its classes, with the class's name.
     """
     for node in module.body:
         holder, inner = (
@@ -142,7 +146,9 @@ def _functions(module: cst.Module) -> Iterator[tuple[str | None, cst.FunctionDef
 
 
 def _noted(operator: Operator, made_by: dict[cst.CSTNode, Operator]) -> Operator:
-    """Let an operator note its mutants: mutmut does not say which operator made which."""
+    """Let an operator note its mutants: mutmut does not say which operator made a
+    mutant.
+    """
 
     def noted(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         for mutated in operator(node):
@@ -198,7 +204,7 @@ def _symbol(node: cst.CSTNode) -> str:
 
 
 def _expression(node: cst.BaseExpression) -> str:
-    """Write a literal as it is, and of any other expression only what it is, as in
+    """Write a literal as it is. Of any other expression, write only its kind, such as
     `call` or `binary operation`.
     """
     match node:

@@ -1,12 +1,13 @@
 """Mutation testing: change modules a little, one change at a time, and run their tests.
 
-A mutant that passes all tests is a *survivor*. Each is either killed by a test or
-explained in `proof/surviving_mutants.toml`. Any other survivor fails the proof, and so
-does an explanation that fits no mutant. `mutants` says how a mutant is named there. A
-mutant that runs into a timeout counts as killed: a test would notice an endless loop.
+A mutant that passes all tests is a *survivor*. Each mutant is either killed by a test
+or explained in `proof/surviving_mutants.toml`. Any other survivor fails the proof, and
+so does an explanation that fits no mutant. The module `mutants` says how a mutant is
+named in that file. A mutant that runs into a timeout counts as killed: a test would
+notice an endless loop.
 
 Each module is run by itself, in a copy of the tree of its own. `mutation_run` lists the
-modules and their tests. `python -m proof.mutation queue.ready` runs one alone.
+modules and their tests. `python -m proof.mutation queue.ready` runs one module alone.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 EXPLAINED = ROOT / "proof" / "surviving_mutants.toml"
 _COPIED = ("swarm", "tests", "proof", "scripts", "pyproject.toml")
-_KILLED = (1, 3)  # pytest's exit codes for a failed test and for a failure outside of one
-# mutmut's, and that of `mutation_tests`
+_KILLED = (1, 3)  # pytest's exit codes for a failed test and for a failure outside of a test
+# mutmut's exit codes for a timeout, and the code of `mutation_tests`
 _TIMEOUTS = (24, 36, 152, 255, -signal.SIGXCPU, -signal.SIGKILL)
 
 
@@ -69,7 +70,7 @@ class Outcome(NamedTuple):
 def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
     """Check the explanations.
 
-    Unless `short`, run all mutants, or those of some modules.
+    Unless `short`, run all mutants, or the mutants of some modules.
     """
     explained = read_explained()
     wrong = list(unfounded(explained))
@@ -111,7 +112,7 @@ def add_row(
 
 
 def blank_entry(mutant: Mutant) -> str:
-    """Write the explanation of a mutant as it goes into the file, but for the reason."""
+    """Write the explanation of a mutant as it goes into the file, without the reason."""
     # as TOML writes strings
     module, function, change = (json.dumps(part, ensure_ascii=False) for part in mutant)
     return f'[[{module}]]\nfunction = {function}\nchanges = [{change}]\nwhy = ""\n'
@@ -131,8 +132,8 @@ def read_explained() -> dict[Mutant, str]:
 
 
 def unfounded(explained: dict[Mutant, str]) -> Iterator[str]:
-    """Return the faults of the explanations: those that fit no mutant, and those
-    without a reason.
+    """Return the faults of the explanations: an explanation that fits no mutant, or
+    that has no reason.
     """
     generated = {
         module: generate(_path(ROOT, module))
@@ -166,10 +167,10 @@ def generate(path: Path) -> list[Generated]:
 
 
 def prepare(tree: Path, module: str) -> None:
-    """Copy what the tests need.
+    """Copy the files that the tests need.
 
-    mutmut leaves decorated functions alone, so in the copy a decorator is a call below
-    the class.
+    mutmut does not change decorated functions. So the copy has, in place of a
+    decorator, a call below the class.
     """
     for name in _COPIED:
         if (ROOT / name).is_dir():

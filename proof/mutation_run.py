@@ -1,6 +1,6 @@
 """Run mutmut on one module, against the tests of that module.
 
-`mutation` starts it, in a copy of the tree.
+The module `mutation` starts this module, in a copy of the tree.
 """
 
 from __future__ import annotations

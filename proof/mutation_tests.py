@@ -6,7 +6,7 @@
 - A test that depends on the real clock may fail on a busy machine as if it had found
   the mutant.
 
-A test that never ends is reported apart from one that fails.
+A test that never ends is reported with another exit code than a test that fails.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LEFT_OUT = {
     "test_one_claim_of_many_that_go_for_it_at_once",
     "test_a_durable_store_survives_a_loss_of_power",
     "test_a_task_never_has_two_workers_however_many_go_for_it",
-    "test_every_call_of_os_link_says_that_it_follows_no_symlink",  # it reads the mutants too
+    "test_every_call_of_os_link_says_that_it_follows_no_symlink",  # this test reads the mutants too
 }
 
 

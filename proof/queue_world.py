@@ -1,8 +1,8 @@
 """The world in which `proof.queue_explorer` lets workers claim one task.
 
-It has the queue's log, one lock and the time, counted in rounds. A process reaches it
-through a `Port`, one step at a time. The classes below stand for swarm's own store, clock
-and lock table.
+The world has the queue's log, one lock and the time, counted in rounds. A process
+reaches the world through a `Port`, one step at a time. The classes below stand for
+swarm's own store, clock and lock table.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ class Port:
         return result
 
     def read(self, start: int) -> tuple[bytes, ...]:
-        """Read the log. A reader that has just read up to its end has read it all."""
+        """Read the log. If the last step has read up to the end of the log, there is
+        nothing left to read.
+        """
         if start == self._read_up_to:
             return ()
         lines: tuple[bytes, ...] = self.call("read", start)

@@ -1,8 +1,8 @@
 """Long random runs of many processes, for depths that the explorer cannot reach.
 
-A seed decides everything, so a failing run is replayed exactly by its seed. It is
-shrunk: moves are left out while the same run still breaks a promise. The rest is a
-trace that can be read. Bounded: the number of seeds, and of moves in a run.
+A seed decides everything, so its seed replays a failing run exactly. A failing run is
+shrunk: moves are left out while the run still breaks a promise. The moves that are left
+form a readable trace. The number of seeds, and of moves in a run, is limited.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def run_seeds(
 def play(world: World, seed: int, length: int) -> Run:
     """Play one random run.
 
-    An actor makes several moves before another is chosen, so most sleep long.
+    An actor makes several moves before another actor is chosen, so most actors sleep
+    long.
     """
     rng = random.Random(seed)
     state: State = world.start
@@ -112,7 +113,7 @@ def shrink(world: World, run: Run) -> Run:
 
 
 def _replay(world: World, schedule: list[Move]) -> Run:
-    """Make these moves, without those that have become impossible."""
+    """Make these moves, but skip moves that have become impossible."""
     state: State = world.start
     made, lines = [], []
     try:

@@ -32,7 +32,9 @@ class Report:
     def row(
         self, part: str, what: str, figures: str, *, held: bool = True, seconds: float | None = None
     ) -> None:
-        """Add one result. Its time is by default the time since the row before."""
+        """Add one result. By default, the time of the result is the time since the
+        previous row.
+        """
         now = time.monotonic()
         row = Row(part, what, figures, now - self._begun if seconds is None else seconds, held)
         self._begun = now

@@ -1,8 +1,9 @@
 """The scenarios that the explorer visits completely.
 
-In the large ones private calls are done at once, and tokens take no steps: see
+In the large scenarios private calls are done at once, and tokens take no steps: see
 `disk.Disk.is_private` and `simulated_process.Rules`. A directory lists its names sorted
-and backwards; in `INTENT_LEFT` in every order, in the huge ones sorted only.
+and backwards. In `INTENT_LEFT`, a directory lists its names in every order, and in the
+huge scenarios only sorted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _BACKWARDS = Rules(scratches=2, backwards=True)
 _TWO = [["acquire"], ["acquire"]]
 _LARGE: Any = {"at_once": True, "rules": Rules(tokens=False)}
 _EVERY_ORDER: Any = {"at_once": True, "rules": Rules(tokens=False, orders="every")}
-# with a second order they would not fit into memory
+# with a second order, these scenarios would not fit into memory
 _HUGE: Any = {"at_once": True, "rules": Rules(tokens=False, orders="sorted")}
 _HUGE_BACKWARDS: Any = {
     "at_once": True,

@@ -1,12 +1,12 @@
-"""Real processes on a store on a server, which is disturbed as well.
+"""Run real processes on a store on a server, and disturb the server too.
 
-The chaos is that of `chaos`. In addition the server is stopped, killed and started
-again. Half of the workers claim to be on another machine, so that leases are judged by
-the server's clock and by stamps. The log is followed all the time.
+The workers are disturbed as in `chaos`. In addition the server is stopped, killed and
+started again. Half of the workers claim to be on another machine, so that leases are
+judged by the server's clock and by stamps. The log is followed all the time.
 
-- Checked: the promises that `history` lists, and that each control is caught.
-- Bounded: the number of acquisitions. The servers run with settings that keep what they
-  have confirmed; loss of power is not simulated.
+- This part checks the promises that `history` lists, and that each control is caught.
+- A run ends after a given number of acquisitions. The servers run with settings that
+  keep confirmed changes; loss of power is not simulated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 SERVERS = {
     "Valkey": Kind(ValkeyServer, 45_000, 1_000),
     "etcd": Kind(EtcdServer, 10_000, 400),
-    # so that only commits write the WAL
+    # a long delay, so that only commits write the WAL
     "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 35_000, 1_000),
 }
 

@@ -1,8 +1,8 @@
 """Controls for servers: stores, locks and logs with one rule left out.
 
-The checker must catch each of them. Most use only the store's own methods, so they fit
-every server. A missing rule shows only when a disturbance comes at a bad moment. So
-each control is disturbed in the way that it cannot survive.
+The checker must catch each control. Most controls use only the store's own methods, so
+they fit every server. A missing rule shows only when a disturbance comes at a bad
+moment. So each control is disturbed in the way that makes its fault visible.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _SILENCE = 0.8  # seconds after which a worker has given up
 
 
 class Control(NamedTuple):
-    """`sign` is the beginning of the violation that shows it.
+    """`sign` is the beginning of the violation that shows the control.
 
-    `server` is the only server that it fits, "" for all.
+    `server` is the only server that the control fits, "" for all.
     """
 
     name: str
@@ -103,9 +103,7 @@ def install_control(worker: Worker, control: str) -> None:
 
 
 def accept_single_member_reads(control: str) -> None:
-    """Let this process accept answers of a single cluster member, if that is the
-    control.
-    """
+    """If `control` says so, let this process accept answers of a single cluster member."""
     if control != READS_ALONE:
         return
     from swarm.stores import etcd
@@ -207,7 +205,7 @@ class _Passing:
 
 
 class _Blind(_Passing):
-    """Change the current record instead of the judged one."""
+    """Change the current record instead of the record that was compared."""
 
     def create(self, key: str, data: bytes) -> bool:
         found = self._inner.read(key)

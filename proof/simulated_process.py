@@ -1,16 +1,17 @@
 """Processes that run swarm's real lock code, one filesystem call at a time.
 
 A running frame cannot be copied. So the position of a process is its operation and the
-results of its calls so far. To find its next call, the operation is run from its
-beginning, gets those results again, and is stopped at the first call without a result.
-Such a position is a **spot**. Each is computed once.
+results of its calls so far. To find the next call, the operation is run again and gets
+the same results. The operation is stopped at the first call without a result. Such a
+position is a **spot**. Each spot is computed once.
 
 Equal positions are recognised. When a method has returned, its caller knows only the
-answer. So the history then has the answer, and what the method left in its object,
-instead of the results of its calls. Between two operations only the `Memory` of a
-process counts: its scratch directory, the names used in it, its lock.
+answer. So the history then has the answer, and the state that the method left in its
+object, instead of the results of its calls. Between two operations, a process keeps
+only its `Memory`: its scratch directory, the names used in it, its lock.
 
-Simulated besides files: randomness, the pid, sleep and the clock. Bounded: see `Rules`.
+Randomness, the pid, sleep and the clock are simulated too. `Rules` describes the
+limits.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.tokens import Generation, TokenCounters
 from swarm.system.clock import Clock
 
-_SWAP: Any = importlib.import_module("swarm.stores.file.swap")  # to replace its `os`
-_BUSY: Any = importlib.import_module("swarm.stores.busy")  # and its `time`
+_SWAP: Any = importlib.import_module("swarm.stores.file.swap")  # the module, to replace its `os`
+_BUSY: Any = importlib.import_module("swarm.stores.busy")  # the module, to replace its `time`
 TTL = 60.0
 _FAR = 1e6  # seconds: past every lease
 GENERATION = Generation(0, 0, 0)
@@ -54,12 +55,13 @@ class Code(NamedTuple):
 class Rules(NamedTuple):
     """The bounds of a scenario.
 
-    - `scratches`: how many scratch directories a process may make. It is not followed
-      further when others have revoked more. The newcomer of each state has no bound.
-    - `tokens`: whether tokens take steps. Without them each process gets its own token
-      at the right moment.
-    - `backwards`: where two processes meet, the later one goes first instead of the
-      earlier.
+    - `scratches`: how many scratch directories a process may make. If others have
+      revoked more, the process is not followed further. The newcomer of each state has
+      no bound.
+    - `tokens`: whether tokens take steps. If tokens take no steps, each process gets
+      its own token at the right moment.
+    - `backwards`: if two processes change one record, the later process goes first
+      instead of the earlier.
     - `orders`: the orders in which a directory lists its names, a key of `disk.ORDERS`.
     """
 
@@ -91,8 +93,8 @@ have ended.
 
 
 class Spot(NamedTuple):
-    """A position of a process: what brought it there, and its next call, None at the
-    end.
+    """A position of a process: the results that led to it, and the next call, None at
+    the end.
     """
 
     number: int
@@ -153,7 +155,7 @@ class Processes:
         return known
 
     def restart(self, spot: Spot) -> Spot:
-        """Return the first spot of a process that replaces one killed here."""
+        """Return the first spot of a process that replaces a process killed at `spot`."""
         return self.start(spot.process, spot.operation + 1, Memory(spot.memory.pid + 1))
 
     def _reached(self, spot: Spot, run: _Run) -> Spot:
@@ -195,7 +197,7 @@ class Processes:
     def _operate(self, operation: str, store: _Store, run: _Run) -> Lock | None:
         """Do the operation and note its answer.
 
-        Return the lock that the process then has.
+        Return the lock that the process has after the operation.
         """
         locks: LockTable = self._table(store)
         worker, mine = f"w{run.process}", run.memory.lock
@@ -273,10 +275,10 @@ class _Run:
         return value
 
     def within(self, name: str, swap: SwapDirectory, method: Callable[[], Any]) -> Any:
-        """Return the answer of a method if it is known. Otherwise run it, and remember
-        its answer.
+        """Return the answer of a method if it is known. Otherwise run the method, and
+        remember its answer.
 
-        No method calls itself, so its name says which one has ended.
+        No method calls itself, so the name says which method has ended.
         """
         if self.call is not None:
             raise _OutOfResults
@@ -347,8 +349,8 @@ def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
             owner: Any = self._fs if isinstance(self, SwapDirectory | TokenCounters) else self
             store: _Store = owner.store
             if method.__name__ == "collect_garbage" and not args:
-                # made with every new scratch directory; here a process of its own does
-                # it at any moment
+                # swarm collects garbage with every new scratch directory; here, a
+                # process of its own collects garbage at any moment
                 return None
             return store.run.within(method.__name__, store.swap, lambda: method(self, *args))
 
@@ -373,7 +375,7 @@ class _Counter:
 class _Store:
     """The `FileStore` of a lock table on simulated calls.
 
-    It notes comparisons and answers.
+    The store notes comparisons and answers.
     """
 
     def __init__(self, swap: type[SwapDirectory], tokens: type[TokenCounters], run: _Run) -> None:
@@ -394,7 +396,7 @@ class _Store:
         self._counters._known = GENERATION
 
     def _make_dirs(self, path: str) -> None:
-        """Make the directories, where any of them may be missing."""
+        """Make the directories, if the scenario may remove them."""
         while not self.run.rules.laid_out and path != LIVE:
             try:
                 self.swap._fs.mkdir(path)
@@ -426,7 +428,7 @@ class _Store:
         return self._counters.next(TASK)
 
     def advance_tokens(self, namespace: str, past: int) -> None:
-        """Do nothing: only where tokens take no steps can a token be too small."""
+        """Do nothing: a token can be too small only if tokens take no steps."""
 
     def token_bound(self, key: str) -> int:
         return self._counters.upper_bound(TASK)
@@ -436,7 +438,7 @@ class _Store:
 
 
 class _Calls:
-    """A `Filesystem` whose calls are asked of the simulation.
+    """A `Filesystem` that asks the simulation for the result of each call.
 
     A call that may change the record says what was compared.
     """
@@ -465,8 +467,8 @@ class _Calls:
     def _token(self, verb: str, path: str) -> int:
         """Return a token.
 
-        Where tokens take no steps, each process has its own, and finds that it is the
-        last one.
+        If tokens take no steps, each process has its own token, and finds that this is
+        the last token.
         """
         run = self._run
         if not run.rules.tokens:
@@ -489,7 +491,7 @@ class _Calls:
         return GENERATION.made_at
 
     def age(self, path: str) -> float:
-        """After waiting once for another process, an intent is old.
+        """After one wait for another process, say that its intent is old.
 
         Waiting again would lead back to the same state.
         """
@@ -533,8 +535,8 @@ class _Clock(Clock):
 
 @contextmanager
 def _stand_ins(run: _Run) -> Iterator[None]:
-    """Replace what the code asks the system for besides files: randomness, its pid, and
-    sleep.
+    """Replace the system calls of the code that do not concern files: randomness, pid
+    and sleep.
     """
     saved = _SWAP.os, _BUSY.time
     _SWAP.os, _BUSY.time = _Os(run), _Time(run)
@@ -555,7 +557,7 @@ class _Os:
 
     def urandom(self, size: int) -> bytes:
         if size < 8:
-            return bytes(size)  # which garbage to look at first: all of it is looked at anyway
+            return bytes(size)  # decides which garbage comes first, but all garbage is examined
         self._run.scratches_made += 1
         if self._run.scratches_made > self._run.rules.scratches:
             self._run.ask("stop")

@@ -1,6 +1,6 @@
 """The parts of the proof that are tests: bad input, and faults of disk and machine.
 
-Here they get more examples, and no test may be skipped.
+In the proof these tests get more examples, and no test may be skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lock code that is broken on purpose: a checker that cannot fail proves nothing.
 
-The first five are known ways to take over a lock file that do not work. The others are
-swarm's own code with one rule left out. Each names the scenario in which the explorer
-must find it.
+The first five variants are known ways to take over a lock file that do not work. The
+others are swarm's own code with one rule left out. Each variant names the scenario in
+which the explorer must find its fault.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class _BreakLockAroundTakeoverOnly(_Plain):
 class _SymlinkInThePath(SwapDirectory):
     """Make each scratch directory a symlink.
 
-    It can be removed, but a rename that has resolved it does not notice.
+    The symlink can be removed, but a rename that has resolved it does not notice the
+    removal.
     """
 
     def _next_file(self) -> tuple[str, str]:
@@ -146,7 +147,7 @@ class _RevokeDoesNothing(SwapDirectory):
 class _IntentNameUsedTwice(SwapDirectory):
     """Use one intent name for all processes, with the owner in its content.
 
-    A process may remove another's.
+    A process may remove the intent of another process.
     """
 
     def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
@@ -203,7 +204,7 @@ class _HeartbeatWithoutIntent(SwapDirectory):
 
 
 class _ComparesNothing(SwapDirectory):
-    """Take the record for the expected one without reading it."""
+    """Assume that the record is the expected record, without reading it."""
 
     _expected: bytes | None = None
 
@@ -318,7 +319,7 @@ class _ListsBeforeItAnnounces(SwapDirectory):
 class _TokenTakenTooEarly(LockTable):
     """Take the token before reading the record to replace.
 
-    Compare it only after linking.
+    Compare the token only after linking.
     """
 
     def _try_to_acquire(
@@ -357,7 +358,7 @@ class _ScratchSharedAcrossFork(SwapDirectory):
 
 
 def _system() -> Any:
-    """Return what `swap` uses as `os` at this moment."""
+    """Return the module that `swap` uses as `os` at this moment."""
     return vars(swap)["os"]
 
 
@@ -466,4 +467,4 @@ IN_A_CROWD = Variant(
     Code(_RemovesIntentBeforeRevoking),
     CROWD,
 )
-"""The random runs must find this one too."""
+"""The random runs must find the fault of this variant too."""

@@ -1,7 +1,7 @@
 """A witness: a process that asks a cluster member everything that a store can be asked.
 
-It asks when the member cannot know the answer: the member must not give one. The
-witness talked to the member before, so that it knows it and has open connections.
+The witness asks when the member cannot know the answer, so the member must not answer.
+Before this, the witness has talked to the member, so that its connections are open.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUESTIONS: dict[str, Callable[[Store, str], object]] = {
 
 
 class Outcome(NamedTuple):
-    """`answer` is None if there was none."""
+    """`answer` is None if the member did not answer."""
 
     verb: str
     seconds: float

@@ -1,13 +1,12 @@
 """A worker of the chaos.
 
-It acquires a lock, updates the task's counter, appends to the log, releases the lock,
-and notes everything. It runs until it is killed. Now and then it sleeps past its lease
-without noticing, or leaves a lock to expire.
+The worker acquires a lock, updates the task's counter, appends to the log, releases the
+lock, and notes everything. The worker runs until it is killed. Sometimes it sleeps past
+its lease without noticing, or leaves a lock to expire.
 
-To save time, `swap.INTENT_TIMEOUT` is shorter than its 3 seconds:
-`Plan.intent_timeout`. A server may be unreachable for longer than a call tries. Then
-the outcome is noted as unknown. Any other failure of the store ends the worker and the
-run.
+To save time, `swap.INTENT_TIMEOUT` is `Plan.intent_timeout` instead of 3 seconds. If a
+server is unreachable for longer than a call tries, the outcome is noted as unknown. Any
+other failure of the store ends the worker and the run.
 
     python -m proof.worker PLAN NAME      a worker whose wall clock libfaketime moves
 """
@@ -165,7 +164,7 @@ class Worker:
         self._appended = 0
 
     def reopen(self) -> None:
-        """Open the store again, as a process does that has just started."""
+        """Open the store again, like a process that has just started."""
         if self._filesystem:
             self.store = FileStore(
                 self.plan.address,
@@ -281,14 +280,14 @@ def number_of(name: str) -> int:
 def is_unreachable(error: StoreError) -> bool:
     """Return whether the error says that the server is unreachable.
 
-    Refusals of a server, and errors of files, are never excused.
+    Return False for refusals of a server and for errors of files.
     """
     return "cannot be reached" in str(error)
 
 
 def _claim_machine(machine: int) -> None:
-    """Let this process claim to be on another machine: processes of others cannot judge
-    its stamps.
+    """Let this process claim to be on another machine, so that processes of other
+    machines cannot use its stamps.
     """
     boot = f"{process.boot_id()[:-2]}{machine:02d}"
     process.boot_id = lambda: boot
@@ -298,7 +297,7 @@ def _claim_machine(machine: int) -> None:
 def _shift_member_clocks(plan: Plan) -> None:
     """Let this process see etcd members with clocks that differ.
 
-    libfaketime cannot move their clocks: etcd does not use libc.
+    libfaketime cannot move the clocks of etcd, because etcd does not use libc.
     """
     from swarm.stores.address import Address
     from swarm.stores.etcd_gateway import Connection
@@ -325,7 +324,7 @@ def _sleep(seconds: float) -> None:
 
 
 def main(plan: str, name: str) -> None:
-    # under libfaketime the real one fails with EINVAL
+    # under libfaketime the real `time.sleep` fails with EINVAL
     time.sleep = _sleep  # type: ignore[assignment]
     Worker(Plan.decode(plan), name).work()
 

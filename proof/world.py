@@ -1,11 +1,11 @@
-"""A scenario and its moves: what can happen next, the result, and whether the promises
-hold.
+"""A scenario and its moves: the possible next moves, their results, and whether the
+promises hold.
 
 A state is a tuple of numbers: the state of the disk, the ghost of the monitor, the
 budget of the person and of kills, and the spot of each process. In each state every
 process may make its next call, with every result that it can have. The person may touch
 the lock file. A process may be killed and replaced. A process that is killed for good,
-or stopped for ever, makes no more calls; each state stands for that too.
+or stopped for ever, makes no more calls. Each state also stands for this case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ State = tuple[int, ...]
 Move = tuple[int, int]
 """The actor and its choice.
 
-A process chooses among the outcomes of its next call, then its death. PERSON chooses
+A process chooses among the outcomes of its next call, and its death. PERSON chooses
 among its actions.
 """
 
@@ -34,18 +34,18 @@ T = TypeVar("T", bound=Hashable)
 class Scenario(NamedTuple):
     """The actors and the bounds of an exploration.
 
-    `before` is done first, undisturbed: pairs of a process and how many of its
-    operations it has then done.
+    `before` is done first, undisturbed. `before` has pairs: a process, and the number
+    of operations that the process does first.
     """
 
     name: str
     scripts: list[list[str]]
     before: tuple[tuple[int, int], ...] = ()
-    asleep: int = 0  # how many calls of its next operation w0 has then made, too
+    asleep: int = 0  # after `before`, w0 also makes so many calls of its next operation
     person: tuple[str, ...] = ()  # the actions of a person, each once, in any order, at any moment
     deaths: int = 0  # how many processes are killed and replaced
     forked: bool = False  # the last process is a fork of the first
-    # the last is another thread of the first, with the same scratch directory
+    # the last process is another thread of the first, with the same scratch directory
     threads: bool = False
     at_once: bool = False  # do private calls before anything else: fewer states
     rules: Rules = Rules()
@@ -67,8 +67,8 @@ class Numbers(Generic[T]):
 
 
 class Effect(NamedTuple):
-    """What the monitor sees of a move: its actor, the change of the lock file, the
-    answers, and the lock file after it.
+    """The facts that the monitor sees of a move: its actor, the change of the lock
+    file, the answers, and the lock file after the move.
     """
 
     who: int
@@ -79,7 +79,7 @@ class Effect(NamedTuple):
 
 
 class World:
-    """All that can happen in a scenario, each outcome computed once."""
+    """All moves that can happen in a scenario. Each outcome is computed once."""
 
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
@@ -119,7 +119,7 @@ class World:
                         *state[index + 1 :],
                     ),
                 )
-        if budget:  # 0: nothing left
+        if budget:  # 0 means that nothing is left
             for who in (*range(len(state) - 3), PERSON):
                 calls = 0 if who == PERSON else len(self._calls(disk, state[3 + who]))
                 for choice in range(calls, self.choices(state, who)):
@@ -176,7 +176,7 @@ class World:
     def check_dead_end(self, disk: int) -> None:
         """Raise Violation unless a newcomer can acquire, refresh and release the lock.
 
-        All other processes are dead and all leases are over.
+        For this check, all other processes are dead and all leases are over.
         """
         if disk in self._never_dead_ends:
             return

@@ -41,7 +41,7 @@ class BadInput(SwarmError, ValueError):
 class LockHeld(SwarmError):
     """Another worker has locked the task.
 
-    `holder` is the worker that holds it; "" if the lock is unreadable.
+    `holder` is the worker that holds the lock; "" if the lock is unreadable.
     """
 
     def __init__(self, task_id: str, holder: str, text: str) -> None:
@@ -59,7 +59,8 @@ class NotYours(SwarmError):
 
 
 class LockLost(SwarmError):
-    """The worker's lock ended: expired, taken over, removed, or left behind by a fork.
+    """The worker has lost its lock: the lock expired, was removed or taken over, or
+    belongs to the parent of this forked process.
 
     The worker must stop its work: another worker may be doing the task.
     """
@@ -76,8 +77,9 @@ class NoTask(SwarmError):
 
     `why` is "unknown" if the caller named a task. If the caller named no task, `why` is
     "empty", "finished" or "busy". For "busy", `holders` has the worker of each task
-    that is held. `ready_in` is the number of seconds until the next failed task may be
-    tried again, or None.
+    that is held, and `ready_in` is the number of seconds until the next failed task may
+    be tried again, or None. `why` is "gate" behind a closed gate; `ready_in` is then the
+    number of seconds until the gate opens by itself, None if it does not.
     """
 
     def __init__(
@@ -112,8 +114,8 @@ class WrongState(SwarmError):
 class CannotRun(SwarmError):
     """A command cannot be started.
 
-    `exit_code` is what a shell would return: 127 for a missing command, else 126.
-    `number` is the error number of the system.
+    `exit_code` is the code that a shell would return: 127 for a missing command, else
+    126. `number` is the error number of the system.
     """
 
     def __init__(self, command: str, error: OSError) -> None:
@@ -146,7 +148,7 @@ class Unreachable(StoreError):
 
 
 class TmuxSwarmError(SwarmError):
-    """tmux is missing, too old or unreachable, or it refused.
+    """tmux is missing, too old or unreachable, or it refused a command.
 
     The agents' state is unknown.
     """

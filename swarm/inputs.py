@@ -29,10 +29,10 @@ def check_name(name: object, what: str) -> str:
 
 
 def check_plain_name(name: object, what: str) -> str:
-    """Return `name` if an agent may choose it for something new.
+    """Return `name` if an agent may give it to a new task, lock or worker.
 
-    Such a name has no spaces, so that no reader can take it for a sentence. Raise
-    BadInput if the name is invalid.
+    A name that an agent may choose has no spaces, so that no reader can take it for a
+    sentence. Raise BadInput if the name is invalid.
     """
     checked = check_name(name, what)
     if not is_plain_name(checked):
@@ -56,9 +56,10 @@ def check_agent(name: object, what: str) -> str:
 
 
 def is_plain_name(name: str, more: str = "") -> bool:
-    """Return whether a name cannot be a sentence, nor an order of swarm.
+    """Return whether no reader can take the name for a sentence or an order of swarm.
 
-    It has letters of any script, digits and `._@:-`, and the characters in `more`.
+    A plain name has only letters of any script, digits, `._@:-` and the characters in
+    `more`.
     """
     rest = name if name.isascii() and name.isalnum() else _without(name, "._@:-" + more)
     return (
@@ -72,8 +73,8 @@ def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: s
     """Return the whole number that a user typed.
 
     In messages, `what` names the number and `unit` its unit. Raise BadInput if the
-    input is not a number from `least` to `most`. Without `most`, 18 digits are the
-    limit.
+    input is not a number from `least` to `most`. Without `most`, the number may have 18
+    digits.
     """
     digits = text.removeprefix("-") if least < 0 else text
     if digits.isascii() and digits.isdigit() and len(digits) <= 18:
@@ -88,7 +89,7 @@ def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: s
 def parse_token(text: str, what: str = "--token") -> int:
     """Return the fencing token that a user typed.
 
-    Raise BadInput if it is not a whole number.
+    Raise BadInput if the text is not a whole number.
     """
     return whole(text, what)
 
@@ -96,7 +97,7 @@ def parse_token(text: str, what: str = "--token") -> int:
 def parse_ttl(text: str, what: str) -> int:
     """Return the TTL that a user typed, in whole seconds.
 
-    Raise BadInput if it is out of range.
+    Raise BadInput if the TTL is out of range.
     """
     return whole(text, what, 1, MAX_TTL, "seconds")
 
@@ -112,7 +113,7 @@ def parse_wait(text: str, what: str) -> float:
 
 
 def check_ttl(ttl: float, *, fractions: bool = False) -> float:
-    """Return the TTL that a program passes. Raise BadInput if it is out of range."""
+    """Return the TTL that a program passes. Raise BadInput if the TTL is out of range."""
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1 <= ttl <= MAX_TTL:
         raise BadInput(f"ttl is {ttl!r}, but must be a number of seconds from 1 to {MAX_TTL}.")
     if not fractions and ttl != int(ttl):
@@ -126,7 +127,7 @@ def check_ttl(ttl: float, *, fractions: bool = False) -> float:
 def check_wait(wait: float) -> float:
     """Return the number of seconds that a program passes.
 
-    Raise BadInput if it is out of range.
+    Raise BadInput if the number is out of range.
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= MAX_TTL:
         raise BadInput(f"wait is {wait!r}, but must be a number of seconds, 0 or more.")

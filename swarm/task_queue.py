@@ -1,5 +1,5 @@
 """The public names of the task queue, from `swarm.queue.queue`."""
 
-from swarm.queue.queue import Claim, Task, TaskQueue, TaskSpec
+from swarm.queue.queue import Claim, Gate, Previous, Task, TaskQueue, TaskSpec
 
-__all__ = ["Claim", "Task", "TaskQueue", "TaskSpec"]
+__all__ = ["Claim", "Gate", "Previous", "Task", "TaskQueue", "TaskSpec"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
+from swarm.project import location
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store
 from swarm.system.clock import Clock
@@ -95,6 +96,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """A test that is left out here is told, never passed over in silence."""
+    project = location.find(str(ROOT))
+    inside = [f"{project.root} is a project: tests of the default see it"] if project else []
     fast = [f"fast: without what is marked {', '.join(MARKS)}"] if config.getoption("fast") else []
     missing = config.getoption("without")
     files = (
@@ -102,7 +105,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         for path in sorted(Path(__file__).parent.rglob("test_*.py"))
         if imports_one_of(path, missing)
     )
-    return fast + [f"left out, without {', '.join(missing)}: {file}" for file in files]
+    return inside + fast + [f"left out, without {', '.join(missing)}: {file}" for file in files]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,7 +5,6 @@ what a lock file says.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ from swarm.locks import manager as task_lock
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from tests.conftest import HandClock, Run
+from tests.support.processes import race
 
 
 def lock_file(path: Path, task: str = "task-001") -> Path:
@@ -187,16 +187,8 @@ class TestTaskLock:
         )
 
     def test_two_processes_cannot_both_acquire(self, isolated_swarm_dir: Path) -> None:
-        context = multiprocessing.get_context("fork")
-        for round_ in range(30):
-            with context.Pool(2) as pool:
-                assert sorted(
-                    pool.starmap(_acquire, [(f"w{n}", f"task-{round_}") for n in range(2)])
-                ) == [False, True]
-
-
-def _acquire(worker: str, task: str) -> bool:
-    return TaskLockManager(worker).acquire_lock(task)
+        winners = race(2, 100, lambda me, n: TaskLockManager(f"w{me}").acquire_lock(f"task-{n}"))
+        assert [len(names) for names in winners] == [1] * 100
 
 
 class TestOwnership:

@@ -11,8 +11,8 @@ OK, WARNING, FAULT = "ok", "warning", "fault"
 class Check:
     """The result of one check. `state` is ok, warning or fault.
 
-    A fault prevents work, or work has been lost by it. A warning reports a risk. `fix`
-    is the command that helps, "" if no command is needed.
+    A fault prevents work, or has lost work. A warning reports a risk. `fix` is the
+    command that helps, "" if no command is needed.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Checks whether the system may remove the state: at a restart, or because it is old.
+"""Check whether the system may remove the state: at a restart, or because it is old.
 
-A rule of systemd-tmpfiles with an age applies to every file below its path.  Commands
-that run long keep it away, see `stores.cleaners`.
+A rule of systemd-tmpfiles with an age applies to every file below its path. Commands
+that run long keep systemd-tmpfiles away, see `stores.cleaners`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RULE_DIRECTORIES = (
     "/usr/local/lib/tmpfiles.d",
     "/usr/lib/tmpfiles.d",
 )
-_CLEANED = "dDevqQ"  # types of lines whose age counts
+_CLEANED = "dDevqQ"  # types of lines whose age makes systemd-tmpfiles remove files
 _IGNORED = "xX"
 
 
@@ -67,8 +67,8 @@ def check_cleaners(root: str) -> Iterator[Check]:
 def aging_rule(path: str, rules: Sequence[Rule]) -> Rule | None:
     """Return the rule by which systemd-tmpfiles removes old files in a directory.
 
-    The rule for the deepest directory counts. Return None if there is none, or if a rule
-    excludes the directory.
+    Of several rules, return the rule for the deepest directory. Return None if no rule
+    applies, or if a rule excludes the directory.
     """
     found: Rule | None = None
     for rule in rules:

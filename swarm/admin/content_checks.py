@@ -21,7 +21,7 @@ from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted
 
 _CHECKED_RECORDS = 2000  # lines at the end of the status log
-_CHECKED_BYTES = 8 << 20  # of these lines
+_CHECKED_BYTES = 8 << 20  # bytes of these lines
 _MAX_CLOCK_DIFFERENCE = 60.0  # seconds
 _LEFT_OVER_AFTER = 3600.0  # seconds since the end of a lease
 _MAX_LEFTOVERS = 200
@@ -36,7 +36,7 @@ class Case:
     locks: LockTable
     tasks: QueueState = field(default_factory=QueueState)
     cursor: str = ""
-    """How far the queue's log was read into `tasks`."""
+    """The cursor up to which the queue's log was read into `tasks`."""
 
 
 def check_log(case: Case) -> Iterator[Check]:
@@ -143,7 +143,9 @@ def check_leftovers(case: Case) -> Iterator[Check]:
 
 
 def check_tokens(case: Case) -> Iterator[Check]:
-    """Say how to restore a state directory, since one kind of copy is not noticed."""
+    """Say how to restore a state directory, because swarm does not notice one kind of
+    copy.
+    """
     generations = f"{case.root}/.{NAMESPACE}/generations"
     if os.path.isdir(generations):
         text = (

@@ -89,9 +89,10 @@ def check_clock() -> Iterator[Check]:
 
 
 def check_waiting() -> Iterator[Check]:
-    """Compare the inotify instances that this user has with those that the kernel allows.
+    """Compare the number of this user's inotify instances with the limit of the kernel.
 
-    Each process that waits for a change needs one. A process without one polls.
+    Each process that waits for a change needs an inotify instance. A process without an
+    instance polls.
     """
     try:
         with open("/proc/sys/fs/inotify/max_user_instances", encoding="ascii") as file:
@@ -104,8 +105,8 @@ def check_waiting() -> Iterator[Check]:
         yield Check("waiting", OK, text)
         return
     text = (
-        f"{used} of {allowed} inotify instances are in use: further processes that wait poll "
-        "instead, and many of them keep a processor busy"
+        f"{used} of {allowed} inotify instances are in use: a further process that waits must "
+        "poll, and many polling processes keep a processor busy"
     )
     yield Check("waiting", WARNING, text, "sudo sysctl fs.inotify.max_user_instances=1024")
 
@@ -120,7 +121,7 @@ def _inotify_instances() -> int:
                 continue
             names = os.listdir(folder)
         except OSError:
-            continue  # it has ended, or hides its descriptors
+            continue  # the process has ended, or hides its descriptors
         for name in names:
             try:
                 count += os.readlink(f"{folder}/{name}") == "anon_inode:inotify"

@@ -1,11 +1,10 @@
 """Copy the status log, the queue and the usage from one store to another, line by line.
 
-During the copy, no worker and no command may use one of the two stores. Locks are not
-copied, and no lock may be held in one of the two stores. The tokens of the new store
-are larger than all tokens of the old store. So a worker that wakes up late with an old
-token is refused in the new store too. A copy that was interrupted can be repeated: the
-lines in the new store must be the first lines of the old store. The copy does not
-change the old store.
+During the copy, no worker and no command may use either store. Locks are not copied,
+and no lock may be held in either store. The tokens of the new store are larger than all
+tokens of the old store. So a worker that wakes up late with an old token is refused in
+the new store too. A copy that was interrupted can be repeated: the lines in the new
+store must be the first lines of the old store. The copy does not change the old store.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _TTL = 30.0
 
 
 class Moved(NamedTuple):
-    """The result of a migration: the number of lines of each log, and a number that all
-    later tokens exceed.
+    """The result of a migration: the number of lines of each log, and a number that is
+    smaller than all later tokens.
     """
 
     status: int

@@ -34,7 +34,8 @@ def check_server(store: ServerStore[Any]) -> Iterator[Check]:
         if not engine.settings_command:
             raise
         text = (
-            "its settings cannot be read, so it is unknown whether a crash loses what it confirmed"
+            "the server's settings cannot be read, so it is unknown whether a crash loses "
+            "confirmed changes"
         )
         yield Check(_NAME, WARNING, text, engine.settings_command)
         return
@@ -78,7 +79,7 @@ def _reach_etcd(address: Address) -> str:
 
 def _check_redis_encryption(address: Address) -> Iterator[Check]:
     if not address.hosts:
-        return  # a socket
+        return  # the address is a local socket
     if address.scheme not in ("rediss", "valkeys"):
         secure = "valkeys" if address.scheme == "valkey" else "rediss"
         has_password = bool(address.password or variable("REDISCLI_AUTH"))
@@ -130,7 +131,8 @@ def _check_redis(settings: Mapping[str, Any]) -> Iterator[Check]:
     eviction = settings["maxmemory-policy"]
     if eviction.startswith("volatile"):
         text = (
-            f"when memory is short it deletes sessions ({eviction}): a change could be made twice"
+            f"when memory is short the server deletes sessions ({eviction}): a change could be "
+            f"made twice"
         )
         yield Check(_NAME, WARNING, text, "redis-cli CONFIG SET maxmemory-policy noeviction")
     elif eviction != "noeviction":
@@ -169,12 +171,12 @@ def _check_postgres(settings: Mapping[str, Any]) -> Iterator[Check]:
     if not unsafe:
         commit = settings["synchronous_commit"]
         text = (
-            f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)"
+            f"confirmed changes survive a crash (fsync on, synchronous_commit {commit} for swarm)"
         )
         yield Check(_NAME, OK, text)
     if settings["standbys"] and not settings["synchronous_standby_names"]:
         text = (
-            "its standbys are asynchronous: a failover may lose confirmed changes "
+            "the server's standbys are asynchronous: a failover may lose confirmed changes "
             "(docs/reference/stores.md)"
         )
         yield Check(_NAME, WARNING, text, "psql -c 'SHOW synchronous_standby_names'")

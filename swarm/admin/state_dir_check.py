@@ -174,9 +174,10 @@ def _check_permissions(root: str) -> Iterator[Check]:
 
 
 def _check_modes(root: str) -> Iterator[Check]:
-    """Find files that other users may read or write, such as those of an earlier version.
+    """Find files that other users may read or write, such as files of an earlier
+    version.
 
-    swarm changes no mode: the user may have chosen it.
+    swarm does not change the mode of a file, because the user may have chosen it.
     """
     shared = 0
     for folder, _, names in os.walk(root):
@@ -184,7 +185,7 @@ def _check_modes(root: str) -> Iterator[Check]:
             try:
                 mode = os.lstat(f"{folder}/{name}").st_mode
             except FileNotFoundError:
-                continue  # just removed
+                continue  # the file was just removed
             shared += bool(stat.S_ISREG(mode) and mode & 0o066)
     if shared:
         text = (
@@ -274,8 +275,8 @@ def _renaming(folder: str) -> str:
     opened = os.open(f"{folder}/inner", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.rmdir(f"{folder}/inner")
-        # `swap` relies on it: no file can be moved into a removed directory, even if it
-        # is open.
+        # `swap` relies on this: no file can be moved into a removed directory, even if
+        # the directory is open.
         os.rename(f"{folder}/file", "moved", dst_dir_fd=opened)
     except (FileNotFoundError, NotADirectoryError):
         return ""

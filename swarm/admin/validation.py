@@ -1,10 +1,10 @@
 """Checks of every status record, report of usage and lock file of a swarm.
 
-`schemas/` documents the form of records and locks as JSON Schema. The checks in this module are
-plain Python, so that `swarm log validate` needs no package. A test compares the
-verdicts of these checks with the verdicts of the jsonschema library. Beyond the
-schemas, two keys with one meaning must have equal values, a time must be a valid time,
-and a lock file must be named after its task.
+`schemas/` documents the form of status records and lock files as JSON Schema. The
+checks in this module are plain Python, so that `swarm log validate` needs no package. A
+test compares the verdicts of these checks with the verdicts of the jsonschema library.
+The checks go beyond the schemas in three points. Two keys with one meaning must have
+equal values, a time must be valid, and a lock file must be named after its task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def faults(
 ) -> Iterator[tuple[str, str]]:
     """Yield every fault of a store's logs and locks, as its position and a description.
 
-    `progress` is called with the number of lines that were read until then.
+    During the check, `progress` is called with the number of lines that were read.
     """
     for count, (where, line, complete) in enumerate(store.numbered(LOG)):
         if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:

@@ -76,6 +76,7 @@ TOOLS = {
             "prompt": _TEXT,
             "command": {},
             "meta": _OBJECT,
+            "previous": _OBJECT,
             "attempt": _TEXT,
             "token": _NUMBER,
             "why": _TEXT,

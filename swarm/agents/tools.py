@@ -20,9 +20,10 @@ from swarm.inputs import check_plain_name, check_wait, is_plain_name
 from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.queue import claim_report, waiting
 from swarm.queue.events import DONE, FAILED
+from swarm.queue.previous import MAX_NOTE_BYTES, Previous
 from swarm.status import events
 from swarm.status.log import StatusLog
-from swarm.terminal.text import duration, foreign, foreign_name
+from swarm.terminal.text import duration, foreign, foreign_name, shown
 
 MAX_WAIT = 55.0  # seconds; many clients give up after a minute
 THEN = ("retry", "never", "release")  # the state of the task after `fail`
@@ -87,6 +88,7 @@ class AgentTools:
             "task": report["task_id"],
             **asked,
             **({"meta": dict(claim.task.spec.meta)} if claim.task.spec.meta else {}),
+            **_previous(claim.task.previous),
             "attempt": f"{report['attempt']} of {claim.task.spec.max_attempts}",
             "token": report["token"],
             "next": (
@@ -385,6 +387,20 @@ def _stop(name: str) -> str:
 
 def _bounded(wait: float) -> float:
     return min(check_wait(wait), MAX_WAIT)
+
+
+def _previous(previous: Previous) -> Answer:
+    """Return what an agent should know about the attempt before its own: the words of
+    others, as quotes.
+    """
+    quotes = {
+        name: foreign(text, MAX_NOTE_BYTES)
+        for name, text in (("reason", previous.reason), ("note", previous.note))
+        if text
+    }
+    lines = [f"| {shown(line)}" for line in previous.feedback.splitlines()]
+    found = {**quotes, **({"feedback": lines} if lines else {})}
+    return {"previous": found} if found else {}
 
 
 def _argument(name: str, value: str) -> str:

@@ -63,8 +63,7 @@ _COMMANDS = {
 }
 _MODULES = {
     "demo": "demo.play",
-    "gate": "queue.gate",
-    "cost": "queue.cost",
+    **{name: f"queue.{name}" for name in ("task", "wait", "gate", "cost")},
     **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux"),
 }
 # What users type, and the command that does it.

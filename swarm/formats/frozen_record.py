@@ -1,4 +1,4 @@
-"""Records whose fields are their annotations, like frozen dataclasses.
+"""Records whose fields are declared by annotations, as in frozen dataclasses.
 
 Commands use frozen records at every start. Importing `dataclasses` would take longer
 than the command.
@@ -30,9 +30,9 @@ class Field:
 
 @dataclass_transform(frozen_default=True)
 class FrozenRecord:
-    """A record that equals each record of its class with equal fields.
+    """A record whose fields cannot be changed.
 
-    The fields of a record cannot be changed.
+    Two records of one class are equal if their fields are equal.
 
     A value in the class body is the default of its field. A default that is a dict is
     copied for each record.

@@ -69,9 +69,11 @@ def dumps(value: object, *, own: bool = False) -> str:
 
 
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
-    """Return the value of one JSON text. Raise ValueError for any other string.
+    """Return the value of one JSON text. Raise ValueError for a string that is not
+    JSON.
 
-    Raise RecursionError if the caller's stack has no room for a flat value.
+    Raise RecursionError if the caller's stack has no room even for a value with few
+    brackets.
     """
     text = data if isinstance(data, str) else data.decode()
     text = text.removeprefix("\ufeff").strip(_SPACE)
@@ -126,7 +128,7 @@ class _Lenient:
     strict = False
     object_hook = None
     object_pairs_hook = None
-    array_hook = None  # from Python 3.15 on
+    array_hook = None  # the scanner reads it from Python 3.15 on
     parse_object = None
     parse_array = None
     parse_string = None
@@ -156,7 +158,7 @@ def _make_scanner(context: _Lenient) -> Scanner:
         scan: Scanner = make_scanner(context)  # type: ignore[arg-type]
         if scan('[{"a": 1.5}]', 0) != ([{"a": 1.5}], 12):
             raise ValueError("another result than expected")
-    except Exception:  # whatever a future version does differently
+    except Exception:  # a future version may fail in any way
         return _make_public_scanner(context)
     return scan
 
@@ -165,8 +167,8 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
     import re
     from json import JSONDecodeError, JSONDecoder
 
-    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other
-    # scripts, and `\u 1_2` for an escape.
+    # Without `_json`, the decoders of Python 3.11 and 3.12 accept digits of other
+    # scripts, and take `\u 1_2` for an escape.
     def number(convert: Callable[[str], float]) -> Callable[[str], float]:
         def parse(text: str) -> float:
             if not text.isascii():
@@ -190,7 +192,7 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
             return decoder.raw_decode(text, start)
         except JSONDecodeError as error:
             if error.msg == "Expecting value":
-                raise StopIteration(error.pos) from None  # as the C scanner says it
+                raise StopIteration(error.pos) from None  # as the C scanner does
             raise
 
     return scan
@@ -209,7 +211,7 @@ def _make_encoder() -> Encoder:
         )
         if "".join(encode({"a": ["é", 1.5]}, 0)) != '{"a": ["é", 1.5]}':
             raise ValueError("another result than expected")
-    except Exception:  # whatever a future version does differently
+    except Exception:  # a future version may fail in any way
         return _make_public_encoder()
     return encode
 

@@ -3,9 +3,9 @@ writers.
 
 Writing makes block mappings and lists. Each string is in double quotes and escaped as
 in JSON. Without quotes, some YAML readers take a plain word for a number, a date or a
-boolean. Reading returns all scalars as strings. This module reads plain lines of `key:
-value`, as users and shell scripts write them. PyYAML, the extra `yaml`, reads all other
-YAML.
+boolean. Reading returns all scalars as strings. This module reads plain lines of
+`key: value`, as users and shell scripts write them. PyYAML (installed by the extra
+`yaml`) reads all other YAML.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ class NotYaml(ValueError):
 
 
 def dumps(value: Mapping[str, object]) -> str:
-    """Return a mapping as a block.
+    """Return a mapping as a YAML block.
 
     The values of the mapping are scalars, lists of scalars, or mappings of the same
-    kind.
-
-    Keys must be plain words, and floats must have no exponent.
+    kind. Keys must be plain words, and floats must have no exponent.
     """
     return "".join(_block(value, ""))
 
@@ -176,6 +174,6 @@ def _read_any(text: str) -> dict[str, str | None]:
 def _whole(text: str) -> str:
     """Join the two escapes by which JSON writes a character beyond U+FFFF.
 
-    This is needed because every JSON text is YAML too.
+    JSON text is valid YAML, so YAML may contain the escapes of JSON.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,7 +1,8 @@
-"""Which processes may end a lock that is bound to a living process: its family.
+"""Decide whether this process may end a lock that is bound to a living process.
 
-A worker's name and a token are no secrets, so they do not prove who ends a lock. A lock
-without a process, as commands of a shell acquire it, is ended by name and token alone.
+Only the family of the living process may end the lock. A worker's name and a token are
+no secrets, so they do not prove which process ends a lock. A lock that a shell command
+acquires is bound to no process: the worker's name and the token suffice to end it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 def is_foreign(lock: Lock) -> bool:
     """Return whether the lock is bound to a process of another family.
 
-    The caller knows that the lock counts, so its process is alive. A record that a user
-    has edited is bound to no process.
+    The caller has checked that the lock is held, so the process is alive. A lock whose
+    record a user has edited is bound to no process.
     """
     if not lock.is_bound or not stamp_counts(lock):
         return False

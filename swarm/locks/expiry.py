@@ -1,12 +1,13 @@
-"""Decide whether a lock counts: how its lease begins, how a heartbeat renews the lease,
-and when the lease ends.
+"""Decide whether a lock is held or has expired: how its lease begins, how a heartbeat
+renews the lease, and when the lease ends.
 
-A lock counts until its lease has run out, or until the process that it is bound to has
-ended with its process group. An invalid record counts for UNREADABLE_GRACE seconds.
+A lock is held until its lease has run out. A lock that is bound to a process also ends
+when this process and its process group have ended. An invalid record counts as a held
+lock for UNREADABLE_GRACE seconds.
 
-The time that is left follows from the stamp of the record, because the clock of a stamp
-does not jump. The wall clock decides if a user has edited the record after the stamp
-was written, or if the stamp was taken on another machine or before a restart.
+The stamp of the record decides how much time is left, because the clock of a stamp does
+not jump. The wall clock decides for a record that a user has edited, and for a stamp of
+another machine or of an earlier boot.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"
 
 
 class LockStatus:
-    """A task's lock, and whether the lock counted when its record was read.
+    """A task's lock, and whether it was held or expired when its record was read.
 
-    `state` is FREE without a record, HELD if the record counts, and EXPIRED if the
-    record does not count. `lock` is None without a record, or if the record is invalid.
-    `reason` says why a lock does not count: "" if its lease ran out, HOLDER_GONE or
-    UNREADABLE. For an invalid record, the reason is UNREADABLE even while the record
-    counts. `seconds_left` is None for a lease that never ends.
+    `state` is FREE without a record, HELD while the lock is held, and EXPIRED after
+    that. `lock` is None without a record, or if the record is invalid. `reason` says
+    why a lock has expired: "" if its lease ran out, HOLDER_GONE or UNREADABLE. For an
+    invalid record, the reason is UNREADABLE even while the state is HELD.
+    `seconds_left` is None for a lease that never ends.
     """
 
     __slots__ = ("lock", "reason", "seconds_left", "state")
@@ -78,7 +79,7 @@ class LockStatus:
 
 
 def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStatus:
-    """Return whether a lock counts now.
+    """Return whether a lock is held now or has expired.
 
     `lock` is None for an invalid record, and `age` returns that record's age.
     """
@@ -112,7 +113,7 @@ def orphaned(lock: Lock, clock: Clock) -> bool:
 def holder_gone(lock: Lock, clock: Clock) -> bool:
     """Return whether the process that the lock is bound to has ended with its group.
 
-    Return False if the end is not certain.
+    Return False if it is not certain that process and group have ended.
     """
     if not lock.is_bound or not stamp_counts(lock):
         return False
@@ -142,8 +143,9 @@ def new_lock(
 def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
     """Return a copy of the lock with a lease that begins now.
 
-    The new record always differs from the old record, because a record counts the
-    heartbeats. `group` is the process group that works for the holder from now on.
+    The new record always differs from the old record, because each record has the
+    number of heartbeats. `group` is the process group that works for the holder from
+    now on.
     """
     who = {key: value for key, value in lock.holder.items() if key in _LASTING_KEYS}
     if group and lock.is_bound:

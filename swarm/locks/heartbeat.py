@@ -1,4 +1,4 @@
-"""How often a lock is refreshed.
+"""Say how often a lock is refreshed.
 
 A hook imports this module alone, without the other modules of locks.
 """

@@ -2,19 +2,20 @@
 
 The contract:
 
-- **Lost before others take over.** The lease counts from the clock reading in the
-  lock's record, and ends a margin before others may take the lock over. From then on
-  the lease is lost, whether or not the store can be reached.
-- **Reported once.** `on_lost` is called, or `check()` raises LockLost. If neither has
-  happened when the block ends, `stop()` raises LockLost.
+- **Lost before others take over.** The lease begins at the clock reading in the lock's
+  record. The lease ends a short time, the margin, before other workers may take the
+  lock over. After this end the lease is lost, even if the store cannot be reached.
+- **Reported once.** A loss calls `on_lost`, or makes `check()` raise LockLost. If the
+  loss was not reported before the block ends, `stop()` raises LockLost.
 - **Never delayed by the store.** Calls to the store run in other threads, and the lease
-  does not wait for them. A heartbeat whose answer comes too late is undone.
-- **Complete before it begins.** The threads exist before the lock is acquired. A
+  does not wait for them. A heartbeat whose answer comes after the lease was lost is
+  undone.
+- **Complete before it begins.** All threads are started before the lock is acquired. A
   heartbeat that fails for any reason is tried again until the lease is lost.
-- **Released under every interrupt.** An exception in `start()` or at the end of the
-  block does not keep the lock. An interrupt before Python runs the first line of
-  `__exit__` cannot be caught. Then the lock is released after the program has dropped
-  the lease.
+- **Released under every interrupt.** If `start()` or the end of the block is
+  interrupted by an exception, the lock is released. An interrupt before Python runs the
+  first line of `__exit__` cannot be caught. If `__exit__` was not run, the lock is
+  released once the program has no reference to the lease any more.
 - **Of one process.** A forked child has no lease: `check()` raises LockLost there, and
   `stop()` does nothing.
 """
@@ -86,7 +87,9 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the lease is lost without a heartbeat; 0 for a lost lease."""
+        """The seconds until the lease is lost if no heartbeat succeeds; 0 if it is
+        lost.
+        """
         if self._refresher.lost or self._pid != os.getpid():
             return 0.0
         return max(0.0, self._refresher.time_left)
@@ -96,9 +99,9 @@ class Lease:
         """The number of seconds in which the holder's processes must stop after the
         lease was lost.
 
-        The time ends half a margin before other workers may take the lock over. The
-        result is infinity if that time was over before the loss was noticed: another
-        worker may hold the lock already.
+        The time to stop ends a moment (half a margin) before other workers may take the
+        lock over. The result is infinity if that time was over before the loss was
+        noticed: another worker may hold the lock already.
         """
         return self._refresher.seconds_to_stop
 
@@ -115,18 +118,18 @@ class Lease:
             self.stop(failing=kind is not None)
         except (LockLost, StoreError):
             raise
-        except BaseException:  # it may have come before the first line of `stop`
+        except BaseException:  # the exception may have come before the first line of `stop`
             self._give_up()
             raise
 
     def start(self) -> Self:
-        """Acquire the lock, unless the caller passed it as `taken`. With the lock,
-        start to send heartbeats.
+        """Acquire the lock, unless the caller passed it as `taken`, and start the
+        heartbeats.
 
         Raise LockHeld if another worker holds the lock. Raise StoreError if the lock
         cannot be acquired, or the threads for the heartbeats cannot be started. Raise
-        RuntimeError for a lease that was started before. Keep the lease until `stop`:
-        no heartbeats are sent for a lease that the program has dropped.
+        RuntimeError for a lease that was started before. Keep a reference to the lease
+        until `stop`: without a reference, no heartbeats are sent.
         """
         return self._start(releases_if_dropped=False)
 
@@ -178,8 +181,8 @@ class Lease:
     def detach(self) -> None:
         """Let `stop()` keep the lock, because another process continues the work.
 
-        The other process may release the lock. If it does not, the lock is free when
-        both processes have ended, or when the ttl is over.
+        The other process may release the lock. If the other process does not release
+        the lock, it is free when both processes have ended, or when the ttl is over.
         """
         self._refresher.is_detached = True
 

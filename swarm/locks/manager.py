@@ -1,10 +1,9 @@
 """Task locks for Python programs: acquire, refresh and release locks as one worker.
 
 Without a store, `TaskLockManager` uses the state directory that the environment names,
-and reads the environment at each call. A TaskLockManager recognises the locks that it
-has acquired by their tokens. After another process has taken a lock over,
-`release_lock` and `update_heartbeat` return False, even if the other process uses the
-same worker name.
+and reads the environment at each call. A TaskLockManager recognises its own locks by
+their tokens. After another process has taken a lock over, `release_lock` and
+`update_heartbeat` return False, even if the other process uses the same worker name.
 """
 
 import os
@@ -40,7 +39,7 @@ __all__ = [
 
 @dataclass
 class LockInfo:
-    """A lock, as its record says.
+    """A lock as its record describes it.
 
     `ttl` is None for a lock that never expires. `token` is None if the record has no
     token.
@@ -68,7 +67,7 @@ class TaskLockManager:
         self._default_store = DefaultStore(store)
         self._default_store.prepare(NAMESPACE)
         self._opened: LockTable | None = None
-        self._locks: dict[str, Lock] = {}  # as this object wrote them last
+        self._locks: dict[str, Lock] = {}  # each lock as this object wrote it last
 
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
         """Acquire the lock if it is free or expired.
@@ -103,8 +102,8 @@ class TaskLockManager:
     def update_heartbeat(self, task_id: str) -> bool:
         """Start the lease of the lock again.
 
-        Return False if this worker does not hold the lock (any more). The worker must
-        then stop working on the task.
+        Return False if this worker does not hold the lock (any more). If the result is
+        False, the worker must stop working on the task.
         """
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
@@ -120,7 +119,7 @@ class TaskLockManager:
         return True
 
     def is_locked(self, task_id: str) -> bool:
-        """Return whether any worker holds the task now, with a lock that counts."""
+        """Return whether any worker holds the task now."""
         return self._table().status(check_name(task_id, "task_id")).is_held
 
     def get_lock_info(self, task_id: str) -> LockInfo | None:
@@ -155,14 +154,14 @@ class TaskLockManager:
     ) -> Lease:
         """Return a context manager that holds the task while its block runs.
 
-        The context manager sends heartbeats and releases the lock at the end. `on_lost`
-        is called once if the lease is lost: by another thread, by `check()`, or at the
-        end of the block. Entering the block raises LockHeld if another worker still
+        The context manager sends heartbeats and releases the lock at the end. If the
+        lease is lost, `on_lost` is called once: in another thread, in `check()`, or at
+        the end of the block. Entering the block raises LockHeld if another worker still
         holds the task after `wait` seconds.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
-        self._locks.pop(task_id, None)  # of an earlier acquisition
+        self._locks.pop(task_id, None)  # the lock of an earlier acquisition
         return Lease(
             self._table(), task_id, self.worker_id, ttl, wait=check_wait(wait), on_lost=on_lost
         )

@@ -47,11 +47,11 @@ def in_project(path: str, root: str, directory: str) -> str:
 
 
 def names_of(path: str, root: str, directory: str) -> list[str]:
-    """Return every path that names a file, from the roots of projects.
+    """Return all paths that name a file, each relative to the root of a project.
 
     A file has the path that the user wrote, and the path after its symlinks are
     resolved. Return each path relative to `root`, and relative to the root of every
-    project that contains `root`, because a worker of an outer project may have reserved
+    project that contains `root`. A worker of such an outer project may have reserved
     the file.
     """
     path = os.path.join(directory, os.path.expanduser(path))
@@ -100,7 +100,7 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
 
 
 def _real(text: str, root: str, directory: str) -> str:
-    """Return a pattern from the project's root with its symlinks resolved.
+    """Return a pattern relative to the project's root, with its symlinks resolved.
 
     With unresolved symlinks, one file would have two names.
     """

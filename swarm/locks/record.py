@@ -1,5 +1,5 @@
-"""The format of the record of a lock. The module `expiry` decides whether a lock still
-counts.
+"""The format of the record of a lock. The module `expiry` decides whether a lock is
+held or has expired.
 
 A record carries two sets of names (`worker` and `worker_id`, `ttl` and `expires_at`),
 so that programs written for one of the sets can read the record. swarm reads a record
@@ -7,8 +7,9 @@ that has only one of the sets, and records that users wrote or edited.
 
 The field `holder` names the process that the lock is bound to, if any. The field also
 has a *stamp*: the reading of a clock that does not jump, with copies of the worker, the
-heartbeat and the ttl. A user who edits the record leaves the copies as they were. A
-`must_stop` in it says why the holder gets no further heartbeat.
+heartbeat and the ttl. After a user has edited the record, the copies differ from the
+record. The key `must_stop` in `holder` says why the holder's next heartbeats are
+refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _set = object.__setattr__
 
 
 class Lock:
-    """A lock, as its record says. The fields of a Lock cannot be changed.
+    """A lock as its record describes it. The fields of a Lock cannot be changed.
 
     `ttl` is None and `expires_at` is "" for a lock that never expires. `token` is None
     if the record has no token. `holder` has the stamp and, for a bound lock, the
@@ -181,8 +182,9 @@ def from_fields(record: object, task_id: str) -> Lock | None:
 def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
     """Return the worker's name.
 
-    If `worker` and `worker_id` differ, a user has edited one of the two fields. In this
-    case, return the field that differs from the copy of the worker in the stamp.
+    If `worker` and `worker_id` differ, a user has edited one of the two fields. If the
+    two fields differ, return the field that differs from the copy of the worker in the
+    stamp.
     """
     worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
     return worker if worker and worker != holder.get("worker") else worker_id or worker

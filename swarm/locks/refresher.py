@@ -1,15 +1,16 @@
 """The heartbeats of one lease, and the moment from which the lease is lost.
 
 The timer's thread decides: it looks at the clock, starts heartbeats and declares the
-lease lost in time. The thread never waits for the store. A heartbeat runs in another
-thread, which existed before the lock was acquired. A heartbeat that fails is sent
-again, for whatever reason it failed, until the lease is lost.
+lease lost in time. The timer's thread never waits for the store. A heartbeat runs in
+another thread, which existed before the lock was acquired. A heartbeat that fails for
+any reason is sent again, until the lease is lost.
 
-The timer refers to the refresher and not to the lease. If the program drops the lease,
-the refresher notices it at the next heartbeat. Then it releases a lock that a block has
-held. Otherwise it sends no more heartbeats, and the lease runs out.
+The timer refers to the refresher and not to the lease. If the program has no reference
+to the lease any more, the refresher notices this at the next heartbeat. If a `with`
+block held the lease without a reference, the refresher releases the lock. If no block
+held the lease, the refresher sends no more heartbeats, and the lease runs out.
 
-No method takes a lock that a signal handler could need.
+No method takes a thread lock, because a signal handler could need the same lock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from swarm.locks.record import Lock
     from swarm.locks.table import LockTable
 
-# The holder's lease ends a margin before others may take over: this part of the ttl.
+# The holder's lease ends a margin before others may take the lock over. This is the
+# margin as a fraction of the ttl.
 _MARGIN_FRACTION = 0.05
 _MAX_MARGIN = 1.0  # seconds
 _RETRY_INTERVAL = 0.1  # seconds between heartbeats while the store does not answer
@@ -39,20 +41,22 @@ _MIN_PAUSE, _MAX_PAUSE = 0.001, 0.05  # seconds between two looks at another thr
 
 
 class _Term(NamedTuple):
-    """The time from one heartbeat, by the table's steady clock."""
+    """The times that follow from one heartbeat, by the table's steady clock."""
 
     began: float
-    deadline: float  # from then on the lease is lost
-    takeover: float  # from then on others may take the lock over
+    deadline: float  # from this time on, the lease is lost
+    takeover: float  # from this time on, others may take the lock over
 
 
 class _Loss(NamedTuple):
     error: LockLost
-    was_noticed_late: bool  # others could have taken the lock over by then
+    was_noticed_late: bool  # others could have taken the lock over before it was noticed
 
 
 class Refresher:
-    """Refresh the lock of one task from `prepare` until `stop`, or until it is lost."""
+    """Refresh the lock of one task from `prepare` until `stop`, or until the lease is
+    lost.
+    """
 
     def __init__(
         self,
@@ -63,7 +67,7 @@ class Refresher:
         on_lost: Callable[[LockLost], object] | None,
         owner: Callable[[], object],
     ) -> None:
-        """`owner` returns None once the program has dropped the lease."""
+        """`owner` returns None once the program has no reference to the lease any more."""
         self.ttl = ttl
         self.lock: Lock | None = None
         self.attempts: list[Lock] = []  # locks that may have been written
@@ -79,11 +83,11 @@ class Refresher:
         self._timer = table.timer()
         self._tick_handle: Handle | None = None
         self._term: _Term | None = None
-        self._losses: list[_Loss] = []  # the first one counts
+        self._losses: list[_Loss] = []  # only the first loss matters
         self._last_error: Exception | None = None
         self._is_stopped = False
         self._is_beating = False
-        self._reporters: set[int] = set()  # threads that call `on_lost`; 0 for one to come
+        self._reporters: set[int] = set()  # threads that call `on_lost`; 0 for an unknown thread
 
     @property
     def lost(self) -> LockLost | None:
@@ -91,7 +95,9 @@ class Refresher:
 
     @property
     def time_left(self) -> float:
-        """Seconds until the lease is lost without a heartbeat; 0 before it has begun."""
+        """The seconds until the lease is lost if no heartbeat succeeds; 0 before it has
+        begun.
+        """
         return self._term.deadline - self._table.clock.steady() if self._term else 0.0
 
     @property
@@ -103,11 +109,12 @@ class Refresher:
         return max(0.0, self.time_left + margin / 2)
 
     def prepare(self) -> None:
-        """Start the threads and look at the clock from now on.
+        """Start the threads. From now on the timer looks at the clock.
 
         Raise StoreError if the system allows no more threads.
         """
-        # Not later than the first heartbeat, whenever the lock is acquired.
+        # The first tick comes no later than the first heartbeat is due, whenever the
+        # lock is acquired.
         first = self._until_next_beat() if self._term else heartbeat_interval(self.ttl)
         try:
             self._tick_handle = self._timer.call_later(max(0.0, first), self._tick)
@@ -119,7 +126,7 @@ class Refresher:
             ) from error
 
     def begin(self) -> None:
-        """Count the lease from the present state of `lock`.
+        """Compute the end of the lease from the times in `lock`.
 
         A user may have edited the ttl of the lock.
         """
@@ -146,7 +153,8 @@ class Refresher:
     def release(self) -> None:
         """Release the lock, unless it is detached or was released.
 
-        Raise NotYours if the lock is another worker's. Raise StoreError.
+        Raise NotYours if another worker has the lock. Raise StoreError if the store
+        fails.
         """
         if self.lock is not None and not self.is_detached and not self.is_released:
             self._table.release(self._task_id, self._worker, self.lock.token, known=self.lock)
@@ -178,7 +186,9 @@ class Refresher:
     # In the timer's thread ------------------------------------------------------------
 
     def _tick(self) -> float | None:
-        """Do what is due. Return the seconds until the next tick, None after the end."""
+        """Start a heartbeat, or declare the lease lost, when it is time. Return the
+        seconds until the next tick, None if no tick is needed any more.
+        """
         if self._is_stopped or self._losses:
             return None
         is_dropped = self._owner() is None
@@ -200,14 +210,16 @@ class Refresher:
         return min(pause, left)
 
     def _start_heartbeat(self) -> None:
-        """Start a heartbeat, unless one is in flight or no thread can be had now."""
+        """Start a heartbeat, unless one is in flight or no thread is available."""
         if not self._is_beating:
             self._is_beating = True
             if not self._timer.run_now(self._send_heartbeat):
                 self._is_beating = False
 
     def _lose_elsewhere(self, reason: str) -> None:
-        """Declare the lease lost. Call `on_lost` in another thread: it may take long."""
+        """Declare the lease lost. Call `on_lost` in another thread, since it may take
+        long.
+        """
         self._reporters.add(0)
         if not self._declare_lost(reason):
             self._reporters.discard(0)
@@ -215,7 +227,9 @@ class Refresher:
             self._report()
 
     def _release_elsewhere(self) -> float | None:
-        """Release the lock in another thread. Return None, or when to try again."""
+        """Release the lock in another thread. Return None if a thread has begun the
+        release, else the seconds until the next attempt.
+        """
         if self.is_released or self._timer.run_now(self._release_quietly):
             return None
         return _RETRY_INTERVAL
@@ -238,8 +252,9 @@ class Refresher:
     def _refresh(self) -> None:
         """Send one heartbeat. If the lease was lost meanwhile, undo the heartbeat.
 
-        Otherwise the lock would stay held until its TTL ends. It is released when
-        others could have taken it over: processes of the holder may still be stopping.
+        Without this undo, the lock would stay held until its TTL ends. The undo waits
+        until other workers could have taken the lock over, because processes of the
+        holder may still be stopping.
         """
         assert self._term is not None and self.lock is not None
         takeover = self._term.takeover
@@ -267,9 +282,11 @@ class Refresher:
     # Losing the lease -----------------------------------------------------------------
 
     def compare_with_store(self) -> None:
-        """Read the lock in another thread, for which the caller does not wait too long.
+        """Read the lock in another thread. Wait for the answer until the lease ends, at
+        most.
 
-        Lose the lease if the lock is another worker's, or if the time is over.
+        Declare the lease lost if this worker does not hold the lock any more, or if the
+        time is over.
         """
         status = None
         if self.time_left > 0:
@@ -309,7 +326,9 @@ class Refresher:
         return call.wait(0)
 
     def _declare_lost(self, reason: str) -> bool:
-        """Return whether this call is the first one."""
+        """Declare the lease lost. Return whether this call was the first that declared
+        the loss.
+        """
         now = self._table.clock.steady()
         is_late = self._term is not None and now >= self._term.takeover
         loss = _Loss(LockLost(self._task_id, reason), is_late)
@@ -317,7 +336,9 @@ class Refresher:
         return self._losses[0] is loss
 
     def _report(self) -> None:
-        """Call `on_lost`. If it fails, `check` or `stop` of the lease reports the loss."""
+        """Call `on_lost`. If `on_lost` fails, `check` or `stop` of the lease reports
+        the loss.
+        """
         lost = self._losses[0].error
         self._reporters.add(threading.get_ident())
         try:

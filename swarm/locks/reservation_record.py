@@ -3,8 +3,8 @@
 The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. The
 record names the pattern and the worker. If the worker reserved the pattern for a task,
 the record also names that task and the token of the worker's claim. The field `lease`
-has the form of a lock. So the rules of locks apply to times, heartbeats and ended
-processes.
+has the form of a lock. So a reservation follows the rules of locks for times,
+heartbeats and ended processes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HELD = "held"
 
 @dataclass(frozen=True)
 class ReservationRecord:
-    """A reservation. `task` is "" and `token` None if it was not made for a task.
+    """A reservation. `task` is "" and `token` is None for a reservation without a task.
 
-    `request` is a random string that a request keeps in both phases, ASKING and HELD.
-    So the records of two requests always differ.
+    `request` is a random string, which stays the same in both phases of a request,
+    ASKING and HELD. So the records of two requests always differ.
     """
 
     pattern: str
@@ -59,11 +59,12 @@ class ReservationRecord:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms on which a worker wants a pattern.
+    """The terms on which a worker wants to reserve a pattern.
 
     If `task` and `token` name a claim of the worker, the reservation ends with this
-    claim. A reservation without a claim has a lease of `ttl` seconds. It also ends with
-    the process whose identity is `process`, unless `process` is empty.
+    claim. A reservation without a claim has a lease of `ttl` seconds. A reservation
+    without a claim also ends with the process whose identity is `process`, unless
+    `process` is empty.
     """
 
     pattern: str

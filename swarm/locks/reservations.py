@@ -1,26 +1,27 @@
 """Reserved files: the path patterns whose files only one worker may edit.
 
-No two workers hold patterns that have a file in common. To reserve, a worker
+No two workers hold patterns that have a file in common. To reserve a pattern, a worker
+takes three steps:
 
-1. writes a record which says that the worker asks for the pattern,
-2. reads the records of all other patterns,
-3. replaces its record, if unchanged, by a record which says that the worker holds the
-   pattern.
+1. The worker writes a record which says that it asks for the pattern.
+2. The worker reads the records of all other patterns.
+3. If its own record is unchanged, the worker replaces it by a record which says that
+   the worker holds the pattern.
 
 Of two workers that ask at the same time, the worker that writes later sees the record
-of the other worker. At least one of the two workers gives way. A worker that holds a
-pattern never gives way to a worker that asks.
+of the other worker. At least one of two workers that ask at the same time gives way. A
+worker that holds a pattern never gives way to a worker that asks.
 
-A worker that finds a record that does not count any more removes the record. So a
-worker that was suspended between the steps 1 and 3 finds its record gone and starts
-again.
+If a worker finds the record of a reservation that has ended, the worker removes this
+record. So a worker that was suspended between the steps 1 and 3 finds its record gone
+and starts again.
 
 A reservation for a task lasts as long as the claim of that task. The reservation ends
 without any further call when the task is done, released or taken over. A reservation
 without a task has a lease of its own, and ends with its agent at the latest.
 
-Reservations bind only workers that ask. `swarm hook` asks before each edit.
-Reservations cannot stop a program that writes without asking.
+Reservations stop only workers that ask before they edit. `swarm hook` asks before each
+edit. Reservations cannot stop a program that writes without asking.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ _BUSY_TIMEOUT = 10.0  # seconds to wait while another process changes the same r
 class Reservation:
     """A pattern and the worker that holds it.
 
-    `task_id` is "" and `token` None for a reservation with a lease of its own. Only a
-    reservation with a lease of its own has an `expires_at`.
+    `task_id` is "" and `token` is None for a reservation with a lease of its own. Only
+    a reservation with a lease of its own has an `expires_at`.
     """
 
     pattern: str
@@ -238,7 +239,8 @@ class Reservations:
         """Raise LockHeld if another worker's pattern overlaps.
 
         Of two workers that ask at the same time, the worker whose pattern sorts last
-        gives way at once. The other worker waits until the first worker has given way.
+        gives way at once. The worker whose pattern sorts first waits until this has
+        happened.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):
@@ -248,9 +250,9 @@ class Reservations:
             time.sleep(_RETRY_INTERVAL)
 
     def _rival(self, pattern: str, worker: str) -> _Entry | None:
-        """Return another worker's record that counts and overlaps.
+        """Return a record of another worker that overlaps with the pattern.
 
-        Remove records that do not count.
+        Remove the records of reservations that have ended.
         """
         for key in self._store.keys(NAMESPACE):
             if key != _key(pattern):
@@ -272,7 +274,9 @@ class Reservations:
         return (entry for entry in self._alive(wanted) if entry.record.phase == HELD)
 
     def _alive(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
-        """Iterate over the records that are valid and count, for the wanted patterns."""
+        """Iterate over the valid records whose reservations have not ended, for the
+        wanted patterns.
+        """
         for key in self._store.keys(NAMESPACE):
             if wanted(_pattern(key)):
                 entry = self._read(key)
@@ -280,9 +284,9 @@ class Reservations:
                     yield entry
 
     def _read_counting(self, key: str) -> _Entry | None:
-        """Return the record under a key if it counts.
+        """Return the record under a key, if its reservation has not ended.
 
-        Remove a record that does not count.
+        Remove the record if its reservation has ended.
         """
         while (entry := self._read(key)) and entry.is_over:
             self._retry_while_busy(self._store.remove, key, entry.data)
@@ -314,7 +318,7 @@ class Reservations:
         return self._retry_while_busy(self._store.replace, entry.key, entry.data, record.encode())
 
     def _withdraw(self, record: ReservationRecord) -> None:
-        """Remove the record of a request, in both phases of the request.
+        """Remove the record of a request, whichever of its two phases it has reached.
 
         Ignore errors of the store.
         """
@@ -347,7 +351,9 @@ class Reservations:
 
 
 def refusal(path: str, pattern: str, worker: str, task: str) -> str:
-    """Return that a path is reserved, and by which worker, without a full stop."""
+    """Return a sentence, without its full stop, which names the worker that reserved a
+    path.
+    """
     holder = foreign_name(worker) if worker else "an unknown worker"
     about = f", who works on {foreign_name(task)}" if task else ""
     return f"{foreign_name(path)} is reserved (as {foreign_name(pattern)}) by {holder}{about}"

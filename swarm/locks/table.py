@@ -3,10 +3,10 @@
 The rules in this module decide which worker may acquire, refresh or release a lock.
 `locks.manager`, the commands and the queue use this module.
 
-A task never has two holders: a lock is created only if the task has no lock, and an
-expired lock is replaced only if its record has not changed since it was judged. Tokens
-grow: a worker takes a token after it read the old lock, and compares the token again
-after it created a new lock.
+A task never has two holders. A lock is created only if the task has no lock. An expired
+lock is replaced only if its record has not changed since it was read. Tokens grow. A
+worker takes a token after it has read the old lock. After it has created a new lock,
+the worker checks that no later token exists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Args = TypeVarTuple("Args")
 
 NAMESPACE = "locks"
-MAX_TOKEN = 9 * 10**15  # every store counts as far, and so does a program with floats
+MAX_TOKEN = 9 * 10**15  # every store can count to this number, and a float can hold it
 _BUSY_TIMEOUT = 10.0  # seconds to wait for another process's change of the same record
 _POLL_INTERVAL = 0.5  # seconds; no event announces the end of a holder's process
 _MAX_ATTEMPTS = 100
@@ -64,11 +64,11 @@ class LockTable:
         seconds.
 
         A `bound` lock is free as soon as this process and all processes of `group` have
-        ended.  `above` is the last token of the task that the caller knows: the store may
-        have lost its counter.  `about` are further facts of a bound lock's holder (see
-        `locks.expiry`).  `before_write` is called with each lock that may be written
-        from then on: a caller that is interrupted before it learns the result can release
-        that lock.
+        ended. `above` is the last token of the task that the caller knows. The new
+        token is larger, even if the store has lost its counter. `about` has further
+        facts about the holder of a bound lock (see `locks.expiry`). `before_write` is
+        called with each lock before the lock is written. So a caller that is
+        interrupted can release the lock.
         """
 
         def attempt() -> Lock | None:
@@ -90,8 +90,8 @@ class LockTable:
     ) -> Lock:
         """Release the lock, and return the lock as it was.
 
-        Raise NotYours if it is not held by this worker, or if it is bound to a living
-        process of another family (see `locks.binding`).
+        Raise NotYours if this worker does not hold the lock, or if the lock is bound to
+        a living process of another family (see `locks.binding`).
 
         `known` is the lock as this process wrote it last. If the store still has
         exactly this record, `release` need not read the lock.
@@ -113,8 +113,8 @@ class LockTable:
         group: int = 0,
         known: Lock | None = None,
     ) -> Lock:
-        """Start the lease again, and return the new lock. Raise LockLost if the lock is
-        lost.
+        """Start the lease again, and return the new lock. Raise LockLost if the worker
+        has lost the lock.
 
         `group` is the process group that works for the holder from now on.
         """
@@ -151,7 +151,7 @@ class LockTable:
 
         Return None for an unreadable lock. `seen` is the worker and the token of the
         lock to break; "" and None for an unreadable lock. Raise NotYours if the lock
-        differs from `seen`, because it was acquired later.
+        differs from `seen`: it was acquired later.
         """
         while True:
             data = self.store.read(self._key(task))
@@ -170,7 +170,7 @@ class LockTable:
                 return lock
 
     def status(self, task: str) -> LockStatus:
-        """Read a lock, and return it with the verdict whether it counts.
+        """Read a lock, and return it with its state: free, held or expired.
 
         Raise StoreError if the lock cannot be read.
         """
@@ -223,8 +223,8 @@ class LockTable:
         above: int,
         before_write: Callable[[Lock], object],
     ) -> Lock | None:
-        """Try once to acquire the lock. Return None if the record changed after it was
-        judged.
+        """Try once to acquire the lock. Return None if the record has changed since it
+        was read.
         """
         key = self._key(task)
         data = self.store.read(key)
@@ -250,7 +250,8 @@ class LockTable:
     def _next_token(self, key: str, above: int) -> int:
         """Return the next token, larger than `above` even if the store lost its counter.
 
-        A larger number than any store can count to was written by a user and is ignored.
+        Ignore an `above` that is larger than any store can count to: a user wrote this
+        number.
         """
         token = self.store.next_token(key)
         if token <= above <= MAX_TOKEN:
@@ -269,8 +270,8 @@ class LockTable:
             raise LockHeld(task, holder, text) from None
 
     def _settle_token(self, lock: Lock, before_write: Callable[[Lock], object]) -> Lock:
-        """Take a later token if others may have taken a token before the lock was
-        written.
+        """Take a later token if another worker may have taken a token before this lock
+        was written.
         """
         key = self._key(lock.task_id)
         if self.store.token_bound(key) == lock.token:
@@ -304,7 +305,7 @@ class LockTable:
         error: type[NotYours | LockLost],
         known: Lock | None,
     ) -> tuple[bytes, Lock]:
-        """Return the record of a lock, and the lock in it.
+        """Return the record of a lock, and the lock that the record describes.
 
         Raise `error` if this worker does not hold the lock.
         """

@@ -97,6 +97,7 @@ class ClaudeReader(JsonLinesReader):
         super().__init__(*args)
         self._calls: dict[str, tuple[str, str]] = {}  # tool and its telling argument, by id
         self._denied: set[str] = set()  # ids of tool calls
+        self._messages: dict[str, Mapping[str, Any]] = {}  # by id, which several lines share
         self._resets_at: float | None = None
 
     def handle(self, event: Mapping[str, Any]) -> list[str]:
@@ -118,6 +119,7 @@ class ClaudeReader(JsonLinesReader):
         if at(event, "is_api_error_message") is True:
             self._note_error(event, _text_in(event))
             return [f"! {one_line(_text_in(event), 500)}"]
+        self._messages[text_of(event, "message", "id")] = event
         lines: list[str] = []
         is_main = not text_of(event, "parent_tool_use_id")  # else a subagent speaks
         for part in list_of(event, "message", "content"):
@@ -188,6 +190,8 @@ class ClaudeReader(JsonLinesReader):
         return self.deny(tool, what, f"{cure}, or use --permissions full")
 
     def report(self, exit_code: int) -> Report:
+        if not self.usage and self._messages:
+            self.usage = _usage_of(list(self._messages.values()))
         if not self.has_ended and not self.error:
             self.error = self.last_line or "it ended without its final message"
             self.session_is_gone = "No conversation found" in self.error
@@ -217,6 +221,13 @@ def _usage(event: Mapping[str, Any]) -> dict[str, Any]:
         "output_tokens": int(written),
         "cost_usd": float(cost),
     }
+
+
+def _usage_of(messages: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the usage of an attempt that was cut off. Its cost is unknown."""
+    read = sum(number_of(each, "message", "usage", name) for each in messages for name in _INPUT)
+    written = sum(number_of(each, "message", "usage", "output_tokens") for each in messages)
+    return {"turns": len(messages), "input_tokens": int(read), "output_tokens": int(written)}
 
 
 def _text_in(event: Mapping[str, Any]) -> str:

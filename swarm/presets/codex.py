@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from swarm.presets import codex_session
 from swarm.presets.contract import ASK, EDIT, FULL, LOGIN, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, as_object, at, list_of, number_of, text_of
 from swarm.presets.limits import limit, limit_in
@@ -49,6 +51,7 @@ class Codex:
         return (
             self.program,
             "exec",
+            *("-c", "allow_login_shell=false"),  # a login shell may forget PATH
             *_sandbox(request),
             *(("-c", f"model={json.dumps(request.model)}") if request.model else ()),
             *request.extra,
@@ -75,6 +78,10 @@ class CodexReader(JsonLinesReader):
     """Reads the events of `codex exec --json`."""
 
     counts_session = True
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._began = self.now()
 
     def handle(self, event: Mapping[str, Any]) -> list[str]:
         kind = text_of(event, "type")
@@ -135,10 +142,14 @@ class CodexReader(JsonLinesReader):
         if status == "declined":
             return self.deny("shell", command, _CURE)
         code = at(item, "exit_code")
-        if status != "failed" or not isinstance(code, int) or code == 0:
+        if status != "failed" or not isinstance(code, int):
+            code = 0
+        return self._ended(command, code, text_of(item, "aggregated_output"))
+
+    def _ended(self, command: str, code: int, output: str) -> list[str]:
+        if code == 0:
             self._succeeded(command)
             return []
-        output = text_of(item, "aggregated_output")
         last = output.strip().splitlines()[-1:] or [""]
         if any(text in output for text in _SANDBOX_ERRORS):
             return self.deny("shell", f"{one_line(command, 160)} ({one_line(last[0], 100)})", _CURE)
@@ -169,6 +180,8 @@ class CodexReader(JsonLinesReader):
     def report(self, exit_code: int) -> Report:
         if not self.has_ended and not self.error:
             self._fail(self.last_line or "it ended without its final message")
+        for ran in codex_session.commands(self.session, self._began):
+            self._ended(ran.command, ran.exit_code, ran.output)  # a denial is noted once
         self.session_is_gone = "no rollout found" in self.error or "no thread" in self.error.lower()
         return super().report(exit_code)
 

@@ -4,7 +4,7 @@
     edit    edit files in the workspace, and run git, swarm and the check
     full    everything, without asking
 
-Made from the sources of Gemini CLI 0.45, and not run against the real program.
+Tried with Gemini CLI 0.61.0 and a scripted model.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _MODES = {ASK: "default", EDIT: "auto_edit", FULL: "yolo"}
 _LOGIN = "Log in: run `gemini` once, or set GEMINI_API_KEY."
 _LOGIN_EXIT_CODE = 41  # FatalAuthenticationError
 _DENIED = ("policy_violation", "permission_denied", "execution_denied")
+# Without a permission, Gemini does not even offer these to the model.
+_WITHHELD = ("write_file", "replace", "run_shell_command")
 _CURE = "allow the tool in .gemini/settings.json (tools.allowed), or use --permissions full"
 
 
@@ -103,10 +105,9 @@ class GeminiReader(JsonLinesReader):
 
     def _tool_result(self, event: Mapping[str, Any]) -> list[str]:
         kind = text_of(event, "error", "type").lower()
-        if kind not in _DENIED:
-            return []
         tool, what = self._calls.get(text_of(event, "tool_id"), ("a tool", ""))
-        return self.deny(tool, what, _CURE)
+        is_withheld = kind == "tool_not_registered" and tool in _WITHHELD
+        return self.deny(tool, what, _CURE) if kind in _DENIED or is_withheld else []
 
     def _result(self, event: Mapping[str, Any]) -> None:
         self.has_ended = True

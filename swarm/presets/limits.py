@@ -6,6 +6,7 @@ of a model, of a test or of a file are no evidence of a limit.
 
 from __future__ import annotations
 
+import math
 import re
 
 from swarm.presets.contract import LOGIN, OVERLOAD, RATE, USAGE, Limit
@@ -13,6 +14,7 @@ from swarm.presets.reset_time import reset_time
 from swarm.terminal.text import shorten, shown
 
 MAX_TEXT = 300  # characters of a limit's text
+_LONGEST = 400 * 86400.0  # seconds
 _MAX_ERROR = 4000  # characters of an error that are searched
 
 # The first kind that fits counts. All of these are from the programs' sources or output.
@@ -92,7 +94,7 @@ def limit(kind: str, text: str, now: float, until: float | None = None) -> Limit
     """Return a limit of this kind. If `until` is None, the text may name the time."""
     line = shorten(shown(" ".join(text.split())), MAX_TEXT)
     if until is not None:
-        return Limit(kind, until, line)
+        return Limit(kind, _credible(until, now), line)
     found = reset_time(text[:_MAX_ERROR], now)
     if found is None:
         return Limit(kind, None, line)
@@ -101,7 +103,15 @@ def limit(kind: str, text: str, now: float, until: float | None = None) -> Limit
             f" (this machine has no data about the zone {shown(found.unknown_zone)}, so swarm "
             f"took its own zone; install tzdata)"
         )
-    return Limit(kind, found.at, line)
+    return Limit(kind, _credible(found.at, now), line)
+
+
+def _credible(until: float, now: float) -> float | None:
+    """Return a time, None if it is no time at which a limit could end.
+
+    Infinity means until a user opens the gate.
+    """
+    return until if until == math.inf or until <= now + _LONGEST else None
 
 
 def _by_status(status: int | None) -> str:

@@ -4,7 +4,7 @@
     edit    edit files in the workspace, and run git, swarm and the check
     full    everything that the user's settings do not deny, without asking
 
-Made from the sources of OpenCode 1, and not run against the real program.
+Tried with OpenCode 1.18.33 and a scripted model.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def checkout(start: str) -> str:
             raise StoreError(f"{link.fault}. Repair it with: git worktree repair")
         if link is not None:
             return link.main or folder
-        if _lstat(below(folder, ".git")):
+        if _lstat(below(folder, ".git")) and not is_shared(folder):
             return folder
     return ""
 
@@ -162,7 +162,7 @@ def git_link(folder: str) -> GitLink | None:
     """
     path = below(folder, ".git")
     found = _lstat(path)
-    if found is None or not stat.S_ISREG(found.st_mode):
+    if found is None or not stat.S_ISREG(found.st_mode) or is_shared(folder):
         return None
     from swarm.project.worktree import read_link  # only in worktrees and submodules
 

@@ -65,7 +65,7 @@ class Gate(FrozenRecord):
         """
         if not self.until:
             return True
-        ends, began = from_iso(self.until) or -inf, from_iso(self.since) or -inf
+        ends, began = from_iso(self.until) or 0.0, from_iso(self.since) or -inf
         was_set_back = seen >= self.number and at < began - MAX_CLOCK_DIFFERENCE
         return at < ends and not was_set_back
 
@@ -113,7 +113,7 @@ class Gates:
         """
         if not self._gates:
             return None
-        agent = record.get("agent", "")
+        agent = record.get("agent")
         budgets = {
             BUDGET: record.get("budget", 0),
             gate_of_task(task_id): record.get("task_budget", 0),

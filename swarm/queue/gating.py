@@ -118,7 +118,7 @@ def refusal(gate: Gate, now: float) -> NoTask:
     when = f"for {duration(left)}, until {gate.until}" if left is not None else "for now"
     text = (
         f"the gate {foreign_name(gate.agent)} is closed {when}: {foreign(gate.reason)}. "
-        f"To open it now: swarm gate open {quoted(gate.agent)}"
+        f"A user can open it now: swarm gate open {quoted(gate.agent)}"
     )
     return NoTask("gate", text, ready_in=left)
 

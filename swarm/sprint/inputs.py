@@ -1,6 +1,7 @@
 """The inputs of the sprint workflow: which values are valid.
 
-Each function returns the value to use, or raises BadInput with the rule.
+Each function returns the value to use, or raises BadInput with the rule that the input
+breaks.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ _RUNNING_IN_CHINESE = """\
 
 
 def question(sprint: Sprint | None, verdict: Verdict) -> str:
-    """Return the question, with strings from the lock file made safe to show."""
+    """Return the question to the user. Strings from the lock file are made safe to
+    show.
+    """
     words = (_ZOMBIE_IN_CHINESE, _RUNNING_IN_CHINESE) if _speaks_chinese() else (_ZOMBIE, _RUNNING)
     return words[0 if verdict.is_zombie else 1].format(
         pid=sprint.pid if sprint else "?",
@@ -99,7 +101,7 @@ def info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
         "session_id": sprint.session_id if sprint else None,
         "started_at": sprint.started_at if sprint else None,
         "epic_spec": sprint.epic_spec if sprint else None,
-        # no -0.0
+        # adding 0.0 turns -0.0 into 0.0
         "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1) + 0.0,
         "pid_alive": verdict.pid_alive,
         "is_zombie": verdict.is_zombie,

@@ -1,14 +1,14 @@
 """One sprint at a time in a project: the mutex `.sprint-running`.
 
-`concurrency_control` is the workflow of that name: it takes the inputs of the workflow
+`concurrency_control` runs the whole workflow: it takes the inputs of the workflow
 document and returns the mapping that the document describes. `SprintMutex` offers the
 steps of the workflow as methods. If several sprints start at once, one of them gets the
 lock.
 
 The module `zombie` decides when a lock is a zombie, that is, when its sprint has ended.
-A zombie is overwritten with `force`, or if `ask` returns True. swarm overwrites only
-the lock file that it has judged. If the file changes before the user answers, swarm
-judges the new file.
+swarm overwrites a zombie if the caller passes `force`, or if `ask` returns True. swarm
+overwrites only the lock file that it has judged. If the file changes before the user
+answers, swarm judges the new file.
 
 This module prints nothing. Every result is a mapping with a status. Input that breaks a
 rule raises BadInput.
@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 LOCK_FILE_NAME = ".sprint-running"
-USER_CONFIRM_TIMEOUT_SECONDS = 30  # for `ask`
-WRITE_TIMEOUT_SECONDS = 10  # for one change of the lock file, with all waiting
+USER_CONFIRM_TIMEOUT_SECONDS = 30  # the time for an answer to `ask`
+WRITE_TIMEOUT_SECONDS = 10  # the time for one change of the lock file, including all waits
 _INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid", "ask")
 _MAX_TRIES = 100
 
@@ -303,7 +303,7 @@ class SprintMutex:
         warnings = self._doubts(data, session_id)
         try:
             removed = self._retried(self._record.remove, data)
-            # left by a program that follows the workflow literally
+            # a program that follows the workflow literally may have left this file
             _remove_file(f"{self.path}.tmp")
         except (OSError, StoreError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):

@@ -2,9 +2,9 @@
 running.
 
 The file is YAML with five keys that any program may write: `pid`, `session_id`,
-`started_at`, `epic_spec` and `lock_version`. swarm adds more facts about the process
-than its pid. swarm also adds a stamp: the reading of a clock that does not jump, with a
-copy of `started_at`. A lock file without the additions of swarm is valid. `lock_id` is
+`started_at`, `epic_spec` and `lock_version`. swarm adds further facts about the
+process. swarm also adds a stamp: the reading of a clock that does not jump, with a copy
+of `started_at`. A lock file without the additions of swarm is valid. `lock_id` is
 random, so that no two lock files are equal.
 """
 
@@ -82,7 +82,7 @@ def new_sprint(pid: int, session_id: str, epic_spec: str, clock: Clock) -> Sprin
 def decode(data: bytes) -> Sprint | None:
     """Return the sprint in a lock file, None if the file is invalid.
 
-    Raises StoreError if the file needs a YAML reader that is not installed.
+    Raise StoreError if the file needs a YAML reader that is not installed.
     """
     if len(data) > MAX_BYTES:
         return None

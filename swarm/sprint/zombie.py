@@ -1,8 +1,8 @@
 """Decide whether a sprint lock is a zombie: a lock whose sprint does not run any more.
 
-A lock is a zombie if its process has ended, if its process cannot be looked up, or if
-the sprint began more than ZOMBIE_THRESHOLD_HOURS ago. An invalid lock file is a zombie
-too. If the process belongs to another host or pid namespace, the age alone decides.
+A lock is a zombie if its process has ended or cannot be looked up, or if the sprint
+began more than ZOMBIE_THRESHOLD_HOURS ago. An invalid lock file is a zombie too. If the
+process belongs to another host or pid namespace, the age alone decides.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _age(sprint: Sprint, clock: Clock) -> float:
     """Return the seconds since the sprint began.
 
     Use the clock that does not jump, if the lock file has a reading of that clock and
-    `started_at` has not been edited. Without such a reading, or after an edit, use the
-    wall clock.
+    `started_at` has not been edited. If the lock file has no such reading or
+    `started_at` was edited, use the wall clock.
     """
     started_at, _, at = sprint.stamp.partition(" ")
     if started_at == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     # Timestamp, state, worker, task and text of a record.
     Row = tuple[str, str, str, str, str]
 
-# The positions in a row; a million records must be plain tuples.
+# The positions in a row. Rows are plain tuples, because there may be a million of them.
 AT, STATE, WORKER, TASK, TEXT = range(5)
 ENDING = ("DONE", "SKIP")
 
-# Parsing fewer lines takes less time than compiling the patterns of the fast path.
+# Parsing a smaller block takes less time than compiling the patterns of the fast path.
 _FAST_PATH_BYTES = 1 << 15
 
 
@@ -65,7 +65,9 @@ class Rows:
 
 
 class BlockSummary(FrozenRecord):
-    """The effect of a block of rows, as if each row had been applied."""
+    """The effect of all rows of a block, the same as if the rows were applied one by
+    one.
+    """
 
     records: int
     damaged: int
@@ -101,7 +103,7 @@ def parse_lines(block: bytes) -> Rows:
 
 
 def _parse_fast(text: str) -> Rows:
-    # Reading a few new lines needs no `re`.
+    # Imported here: reading a few new lines needs no `re`.
     from swarm.status.plain_records import plain_rows, split_rows
 
     rows = plain_rows(text)

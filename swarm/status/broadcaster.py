@@ -122,8 +122,9 @@ class StatusBroadcaster:
         state: BroadcastState | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield records as they come: the records after the cursor `since`. Without
-        `since`, yield only new records. End after `timeout` seconds without a record.
+        """Yield the records after the cursor `since`, and new records as they come.
+        Without `since`, yield only new records. End after `timeout` seconds without a
+        record.
         """
         if task_id is not None:
             check_name(task_id, "task_id")

@@ -9,7 +9,7 @@ An informational record says something about a task without changing its state:
     SKIP with `denied`                         an agent was denied tool calls
 
 If an agent prints WAIT, HELP or ERROR, the state of its task changes, and the board
-shows it.
+shows the new state.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
-DENIED = "denied: "  # begins the reason of an attempt in which an agent was denied tool calls
-INFORMATIONAL_KEYS = ("held_by", "refused", "lost", "denied")  # of the `meta` of a SKIP
+# The reason of an attempt in which an agent was denied tool calls begins with this word.
+DENIED = "denied: "
+# Keys in the `meta` of a SKIP record.
+INFORMATIONAL_KEYS = ("held_by", "refused", "lost", "denied")
 
 
 def from_agent(token: int | None = None) -> dict[str, Any]:
@@ -41,8 +43,8 @@ def held_by(holder: str) -> dict[str, Any]:
 
 
 def refused(op: str, token: int | None, current_token: int) -> dict[str, Any]:
-    """Return the `meta` of the SKIP record for a worker whose claim the queue refused
-    to end.
+    """Return the `meta` of the SKIP record which says that the queue refused to end a
+    worker's claim.
     """
     return {"refused": op, "token": token, "current_token": current_token}
 
@@ -80,7 +82,7 @@ def log_break(
     store: Store, task: str, who: str, *, worker: str = "", token: int | None = None
 ) -> None:
     """Log that `who` broke the lock of a task, so that its holder and all readers of
-    the log see it.
+    the log see this.
 
     `worker` and `token` are the worker and the token of the holder. For an unreadable
     lock, `worker` is "" and `token` is None.

@@ -1,8 +1,8 @@
 """The status log: how a record is written and read, on any store.
 
-A record has two of its fields under two names each: `type` and `state`, `reason` and
-`message`. A reader accepts records with only one of the two names, `worker_id` in place
-of `worker`, and unknown keys. A reader skips and counts each line that is not a JSON
+Two fields of a record have two names each: `type` and `state`, `reason` and `message`.
+A reader accepts records with only one name of each field, `worker_id` in place of
+`worker`, and unknown keys. A reader skips and counts each line that is not a JSON
 object.
 """
 
@@ -24,7 +24,7 @@ STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
 
 _QUOTED = {state: f'"{state}"' for state in STATES}
-# Characters of a name that readers take in; names that swarm writes are shorter.
+# Characters. Readers cut a longer name; names that swarm writes are shorter.
 NAME_LIMIT = 800
 _MAX_CACHED_NAMES = 1000
 MAX_TAIL = 64 << 20  # bytes of the records that `tail` returns
@@ -33,14 +33,15 @@ MAX_TAIL = 64 << 20  # bytes of the records that `tail` returns
 class StatusLog:
     """Writes and reads the log of one store.
 
-    `damaged` counts the lines that reading has skipped. `cut`: `tail` left out records.
+    `damaged` is the number of lines that readers skipped. `cut` says that the last
+    `tail` left out records.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.damaged = 0
         self.cut = False
-        self._names: dict[str, str] = {}  # valid names, as JSON
+        self._names: dict[str, str] = {}  # cache: each valid name as a JSON string
 
     def append(
         self,
@@ -52,7 +53,8 @@ class StatusLog:
     ) -> bytes:
         """Append a record.
 
-        Return the line of the record. Raise BadInput before anything is written.
+        Return the line of the record. Raise BadInput for invalid input, before anything
+        is written.
         """
         return self._write(state, worker, task, reason, meta)[0]
 
@@ -67,7 +69,7 @@ class StatusLog:
         """Append a record.
 
         Return the line of the record, and the record in the form that readers get.
-        Raise BadInput before anything is written.
+        Raise BadInput for invalid input, before anything is written.
         """
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
@@ -86,7 +88,7 @@ class StatusLog:
     def _write(
         self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None
     ) -> tuple[bytes, str]:
-        """Append a record. Return its line and its time."""
+        """Append a record, and return the line and the time of the record."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
         clock, named = self.store.clock, _QUOTED[state]
@@ -115,7 +117,7 @@ class StatusLog:
     def tail(self, count: int) -> list[bytes]:
         """Return the lines of the last `count` records.
 
-        Return fewer if these have more than `MAX_TAIL` bytes. Then `cut` is true.
+        If the lines have more than `MAX_TAIL` bytes, return fewer lines and set `cut`.
         """
         asked = count
         while True:
@@ -164,9 +166,9 @@ class StatusLog:
         away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
         """Yield records as they come, each with the cursor after the record. Begin
-        after the cursor `since`, or without `since` with the next new record. End after
-        `silence` seconds without a record. While the server is unreachable, call `away`
-        and go on; without `away`, raise Unreachable.
+        after the cursor `since`. Without `since`, begin with the next new record. End
+        after `silence` seconds without a record. While the server is unreachable, call
+        `away` and try again. Without `away`, raise Unreachable.
         """
         cursor = self.end() if since is None else since
         while True:
@@ -204,8 +206,8 @@ class StatusLog:
 
 
 def search_texts(task: str) -> tuple[bytes, bytes]:
-    """Return strings such that every record of a task contains at least one of them:
-    the forms in which JSON may write the task's name.
+    """Return the forms in which JSON may write the task's name. Every record of the
+    task contains at least one of the returned strings.
     """
     return json_codec.dumps(task).encode(), b"\\u"
 

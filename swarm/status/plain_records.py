@@ -3,8 +3,8 @@
 A record is *plain* if swarm could have written it, nothing in it is escaped, and its
 `meta` holds only whole numbers. A regular expression finds the fields of a plain
 record, and nothing else in the line can change its meaning. With this fast path, the
-first read of a million records is four times as fast. `block_parser` parses all other
-lines. A test compares the results of both modules.
+first read of a million records is four times as fast. `block_parser` parses all lines
+that are not plain. A test compares the results of both modules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONE_LINE = r'[^"\\\n]'  # a character within quotes, in any string
 def plain_rows(text: str) -> list[Row] | None:
     """Return the rows of a string of whole lines.
 
-    Return None if a line is not plain, or is a SKIP.
+    Return None if a line is not plain, or is a SKIP record.
     """
     if "\\" in text:
         return None
@@ -67,7 +67,7 @@ def _pattern(inside: str, states: Sequence[str], key: str) -> str:
 
 
 # Whether a SKIP is informational depends on its `meta`. So the first pattern matches no
-# SKIP, and the second excludes the keys that matter.
+# SKIP, and the second excludes the keys that make a SKIP informational.
 _ALL_PLAIN = _pattern(_NO_ESCAPES, STATES[:-1], '[^"]++')
 _OTHER_KEY = rf'(?!(?:{"|".join(INFORMATIONAL_KEYS)})"){_ONE_LINE}++'
 _ANY_LINE = _pattern(_ONE_LINE, STATES, _OTHER_KEY) + "|^(.*)\n"

@@ -1,4 +1,4 @@
-"""The state of the status log.
+"""Read the status log, and compute its state.
 
 The first read may have to parse a million records, so the log is read in blocks if the
 store offers blocks.

@@ -6,9 +6,9 @@
     DONE, SKIP       the task is not open any more
 
 Informational records (`status.events`) do not change the state. The size of the state
-is limited: it has the latest `LIMIT` open tasks of each kind, the latest `LIMIT`
-workers, and the beginning of each text. `dropped` is the number of open tasks that were
-left out. Invalid lines of other programs are counted and skipped.
+is limited: `LIMIT` open tasks of each kind, `LIMIT` workers (in each case the latest),
+and the beginning of each text. `dropped` is the number of open tasks that were left
+out. Invalid lines of other programs are counted and skipped.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class StatusSummary:
     def dump(self) -> Any:
         """Return the state column by column.
 
-        Columns load several times faster than one task at a time.
+        Columns load several times faster than rows.
         """
         tables = (self.started, self.waiting, self.errors, self.workers)
         names = LastMessage.field_names()
@@ -122,8 +122,8 @@ class StatusSummary:
     # Applying -------------------------------------------------------------------------
 
     def _has_room(self, rows: int) -> bool:
-        """Return whether `rows` more rows fit without dropping a task. If they fit,
-        only the last row of each task counts.
+        """Return whether `rows` more rows fit without dropping a task. If all rows fit,
+        it is enough to apply the last row of each task.
         """
         return max(len(self.started), len(self.waiting), len(self.errors)) + rows <= LIMIT
 

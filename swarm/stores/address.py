@@ -3,9 +3,10 @@
     postgresql://user@host:5432/database?swarm=team_a&timeout=5
     redis://host:6379/0          etcd://h1:2379,h2:2379,h3:2379
 
-Two options are swarm's own. `swarm` is the name of a swarm: several swarms can share
-one server. `timeout` is the number of seconds for which a command tries to reach the
-server. All other options are for the client of the server.
+swarm itself uses two options of an address. The option `swarm` is the name of a swarm:
+several swarms can share one server. The option `timeout` is the number of seconds for
+which a command tries to reach the server. All other options are for the client of the
+server.
 """
 
 from __future__ import annotations

@@ -35,5 +35,5 @@ def retry_while_busy(
             deadline = deadline or now + timeout
             if now > deadline:
                 raise
-            # Two processes that meet must not retry at the same moments.
+            # Two processes that change one record must not retry at the same moments.
             time.sleep(_PAUSE * (0.5 + os.urandom(1)[0] / 256))

@@ -4,7 +4,7 @@ A store on a server uses a cache on the machine that computed the data. A cache 
 server would cost as much storage and traffic as the log that the data come from.
 
 A file of the cache begins with a checksum over its name and its data. A file that fails
-the check counts as missing: damage costs time, never truth.
+the check counts as missing: damage only costs the time to compute the data again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FORMAT = "swarm-cache-1"
 
 
 class MemoryCache:
-    """A cache in memory, for a program without a state directory. The cache ends with
-    its store.
+    """A cache in memory, for a program without a state directory. The cache is deleted
+    with its store.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class FileCache:
             raise self._directory.as_store_error(error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Return the entry; None if there is no entry, or only a damaged one.
+        """Return the entry; None if the entry is missing or damaged.
 
         Raise StoreError if the entry cannot be read.
         """
@@ -126,7 +126,8 @@ class FileCache:
     def _header(self, name: str, data: bytes) -> bytes:
         """Return the first line of an entry's file.
 
-        The name is part of the checksum: a file under another name is not this entry.
+        The checksum covers the name, so a copy of the file under another name is
+        invalid.
         """
         # Imported here: most commands use no cache.
         from binascii import crc32
@@ -135,7 +136,7 @@ class FileCache:
         return f"{_FORMAT} {len(data)} {checksum:08x}\n".encode()
 
     def _paths(self, name: str) -> tuple[str, str]:
-        """Return the path of an entry, and the path of its draft before the rename."""
+        """Return the path of an entry, and the path of the draft that is renamed to it."""
         self._directory.refuse_untrusted()
         self._directory.refuse_links(self._folder)
         path = f"{self._folder}/{self._prefix}{name}"

@@ -1,11 +1,10 @@
 """Keep away programs that remove old files, such as systemd-tmpfiles in /tmp.
 
-systemd-tmpfiles skips a directory, with everything in it, while a process has a BSD lock
-on the directory.  Commands that run long hold a shared one.  It has nothing to do with
-the locks of tasks.
+systemd-tmpfiles skips a directory, with everything in it, while a process has a BSD
+lock on the directory. Commands that run long hold a shared BSD lock on the state
+directory. A BSD lock has nothing to do with the locks of tasks.
 
-Not promised: a directory that does not exist yet, or that is removed and made again, is
-not kept.
+Not protected: a directory that does not exist yet, or that is removed and made again.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from swarm.errors import SwarmError
 from swarm.stores.default import store_url
 from swarm.stores.file import state_dir
 
-_ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # a cleaner has the directory to itself meanwhile
+_ATTEMPTS, _RETRY_INTERVAL = 20, 0.05  # attempts while a cleaner has locked the directory
 
 
 @contextmanager
 def keep_away() -> Iterator[None]:
-    """Keep cleaners away from the state directory, and from the store if it is a
-    directory, until the block ends.
+    """Until the block ends, keep programs that remove old files away from the state
+    directory, and from the directory of a file store.
     """
     opened = [fd for path in _directories() if (fd := _opened(path)) is not None]
     try:
@@ -40,7 +39,7 @@ def _directories() -> set[str]:
     try:
         return {path for path in (state_dir.named().path, store_url()) if path.startswith("/")}
     except SwarmError:
-        return set()  # the command itself reports it
+        return set()  # the command itself reports the error
 
 
 def _opened(path: str) -> int | None:

@@ -105,13 +105,13 @@ class Store(Protocol):
         """
 
     def token_bound(self, key: str) -> int:
-        """Return a number that no token of this key exceeds.
+        """Return a number at least as large as every token of this key.
 
         The result equals a token only if that token is the latest.
         """
 
     def highest_token(self, namespace: str) -> int:
-        """Return a number that no token of this namespace exceeds."""
+        """Return a number at least as large as every token of this namespace."""
 
     def advance_tokens(self, namespace: str, past: int) -> None:
         """Make every later token of this namespace larger than `past`.
@@ -146,24 +146,24 @@ class Store(Protocol):
     def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
         """Return the last `count` lines, and the cursor after them.
 
-        Return fewer lines if these have `limit` bytes or more: then all lines but the
-        first have less.
+        If the last `count` lines have `limit` bytes or more, return fewer lines.
+        Without the first line, the returned lines have less than `limit` bytes.
         """
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         """Wait until there is a line after the cursor. Return False if time is up."""
 
     def continues(self, before: str, after: str) -> bool:
-        """Return whether a read from the cursor `before` to the cursor `after` read one
-        log only.
+        """Return whether a read from the cursor `before` to the cursor `after` stayed
+        in one log.
 
         The result is False if the log was replaced during the read, so that `read_log`
         read the new log from its beginning.
         """
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        """For every line, yield its position for the user, its content, and whether the
-        line is whole.
+        """For every line, yield a description of its position, its content, and whether
+        the line is whole.
         """
 
     def search(self, log: str, *texts: bytes) -> Iterator[bytes]:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class DefaultStore:
-    """The store `given`, or without it the store that the environment names at the time
-    of the call.
+    """The store `given`. Without `given`, this is the store that the environment names
+    at each call.
 
-    To open a store creates nothing. `prepare` creates the state directory, if the store
+    Opening a store creates nothing. `prepare` creates the state directory, if the store
     is in the state directory.
     """
 
@@ -120,7 +120,7 @@ def store_url() -> str:
     """Return the URL in SWARM_STORE. If SWARM_STORE names a directory, return its
     absolute path.
 
-    Return "" if SWARM_STORE is not set, because the state directory is then the store.
+    Return "" if SWARM_STORE is not set: the state directory is then the store.
     """
     url = settings.store()
     return parse_store(url, "SWARM_STORE") if url else ""
@@ -129,8 +129,8 @@ def store_url() -> str:
 def parse_store(text: str, what: str) -> str:
     """Return a URL unchanged, and a directory as an absolute path.
 
-    Raise BadInput for any other string. An incomplete server address is refused and not
-    taken for a directory, because each machine would then have a store of its own.
+    Raise BadInput for a string that is neither. An incomplete server address is
+    refused: as a directory, it would give each machine a store of its own.
     """
     if "://" in text:
         return text
@@ -177,7 +177,7 @@ def choose_store(url: str) -> None:
     from swarm.stores.address import refuse_secret
 
     refuse_secret(url, "--store")
-    # absolute: a started process may have another working directory
+    # The path is absolute, because a started process may have another working directory.
     environ["SWARM_STORE"] = parse_store(url, "--store")
 
 
@@ -208,9 +208,9 @@ def _url_of(given: str | PathLike[str]) -> str:
 
 
 def _load_modules() -> None:
-    """Import what the methods of a file store import at their first call.
+    """Import the modules that a file store imports at the first call of a method.
 
-    A signal handler that interrupts such an import would find half a module.
+    A signal handler that interrupts an import would see a half-loaded module.
     """
     from swarm.stores import cache
     from swarm.stores.file import layout, log, log_reader, log_rotation, swap, tokens

@@ -45,7 +45,7 @@ from swarm.system.clock import Clock
 # may not fit into one request
 _LONG_RECORD = 1 << 16
 _NONCE = 12  # bytes before every line, by which its writer recognises the line
-_CLEANUP_SHARE = 1 / 50  # of all new connections: these delete old sessions
+_CLEANUP_SHARE = 1 / 50  # this share of all new connections deletes old sessions
 _MAX_BACKOFF = 0.02  # seconds of random back-off after losing an append twice
 
 
@@ -65,7 +65,8 @@ class EtcdStore(ServerStore[Connection]):
         )
         self._timed_by = -1  # the member whose clock was read last
         self._metas: dict[str, bytes] = {}  # by incarnation: the value of the key `meta`
-        self._last_lines: dict[tuple[str, str], int] = {}  # by incarnation and log
+        # By incarnation and log: the number of the last line.
+        self._last_lines: dict[tuple[str, str], int] = {}
 
     # Records --------------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ class EtcdStore(ServerStore[Connection]):
     def append(self, log: str, line: bytes) -> str:
         own = os.urandom(_NONCE) + line
         last: int | None = None
-        unsure = False  # whether the line may have been added after `last`, or may still be
+        unsure = False  # whether the line was perhaps added after `last`, or may be added later
 
         def sent(session: Session[Connection]) -> str:
             nonlocal last, unsure
@@ -211,7 +212,7 @@ class EtcdStore(ServerStore[Connection]):
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         record = self._name("record", key)
-        unsure = False  # whether the request may have been carried out, or may still be
+        unsure = False  # whether the request was perhaps carried out, or may be carried out later
 
         def sent(session: Session[Connection]) -> bool:
             nonlocal unsure
@@ -248,7 +249,7 @@ class EtcdStore(ServerStore[Connection]):
         """Change a record, if the server's last answer to this session is still the
         answer that the session knows.
 
-        Return the last answer of the session after this request.
+        Return the server's last answer to the session after this request.
         """
         name, incarnation = self._name("session", session.name), self._incarnation
         change = delete(record) if new is None else put(record, new)
@@ -266,7 +267,7 @@ class EtcdStore(ServerStore[Connection]):
         return last_answer or b""
 
     def _condition(self, connection: Connection, record: str, old: bytes | None) -> Json:
-        """Return the condition of a transaction that a record equals `old`."""
+        """Return the condition of a transaction which says that a record equals `old`."""
         if old is None:
             return is_absent(record)
         if len(old) <= _LONG_RECORD:
@@ -315,8 +316,7 @@ class EtcdStore(ServerStore[Connection]):
         return [((first + step,), each.value[_NONCE:]) for step, each in enumerate(found)]
 
     def _ask_in(self, incarnation: str, request: Json) -> Json:
-        """Send a `get` and return its answer, if the swarm still has the same
-        incarnation.
+        """Send a `get`, and return its answer if the swarm still has this incarnation.
 
         Raise StoreReplaced if the swarm was removed and created again.
         """
@@ -399,12 +399,12 @@ class EtcdStore(ServerStore[Connection]):
             layout, incarnation = int(fields["version"]), str(fields["incarnation"])
         except (ValueError, TypeError, KeyError):
             raise self._foreign(name) from None
-        self._metas[incarnation] = meta or b""  # before `_accept`, for other threads
+        self._metas[incarnation] = meta or b""  # set before `_accept`: other threads need it
         self._accept(name, layout, incarnation)
 
     def _is_incarnation(self, incarnation: str) -> Json:
-        """Return the condition of a transaction that the swarm still has this
-        incarnation.
+        """Return the condition of a transaction which says that the swarm still has
+        this incarnation.
         """
         return is_value(self._name("meta"), self._metas[incarnation])
 
@@ -414,28 +414,28 @@ class EtcdStore(ServerStore[Connection]):
 
 
 class _EndWatch(Exception):
-    """An exception that ends a call and closes its connection, which can only send
-    events after a watch.
+    """Raised to end a call and close its connection: after a watch, a connection can
+    only send events.
     """
 
 
 class _SwarmGone(ConnectionLost):
-    """The swarm has another incarnation or is gone, and nothing was changed.
+    """The swarm was removed, and perhaps created again. Nothing was changed.
 
-    When swarm connects again, it opens the new incarnation.
+    The next connection opens the swarm again.
     """
 
 
 def _is_still(key: str, known: bytes) -> Json:
-    """Return the condition of a transaction that a key has this value. b"" means that
-    the key does not exist.
+    """Return the condition of a transaction which says that a key has this value. b""
+    means that the key does not exist.
     """
     return is_value(key, known) if known else is_absent(key)
 
 
 def _renew_session(session: Session[Connection], *, always: bool = False) -> None:
     """Begin a new session if the session is more than an hour old. With `always`, begin
-    one in any case.
+    a new session in any case.
 
     The name of a session begins with the hour, so that old sessions can be deleted by
     their names.

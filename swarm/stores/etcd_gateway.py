@@ -4,7 +4,7 @@ The gateway offers the v3 API over HTTP/1.1. The gateway sends keys and values a
 base64, and 64-bit numbers as strings. The gateway leaves out fields that are false,
 zero or empty.
 
-A member that is down, silent or without a leader raises ConnectionLost, and the next
+If a member is down, silent or without a leader, ConnectionLost is raised, and the next
 connection tries another member. A StoreError with advice is raised for a refusal that
 every member would repeat.
 """
@@ -35,13 +35,13 @@ _PATHS = {
     "request_status": "maintenance/status",
 }
 _FILES = {"cacert": "ETCDCTL_CACERT", "cert": "ETCDCTL_CERT", "key": "ETCDCTL_KEY"}
-# gRPC codes of refusals that stay: invalid argument, not found, already exists,
-# permission denied, resource exhausted, failed precondition, out of range,
+# gRPC codes of refusals that a retry would repeat: invalid argument, not found, already
+# exists, permission denied, resource exhausted, failed precondition, out of range,
 # unimplemented, unauthenticated.
 _PERMANENT = {3, 5, 6, 7, 8, 9, 11, 12, 16}
-_TEMPORARY = "too many requests"  # refusals that do not stay, although their code says so
+_TEMPORARY = "too many requests"  # a retry may succeed, although the code says otherwise
 _AUTH_OFF = "authentication is not enabled"
-# errors of a login token that is missing or too old
+# errors for a login token that is missing or too old
 _TOKEN_ERRORS = ("invalid auth token", "auth store is old", "user name is empty")
 _TOO_LARGE = (
     "A record or line is larger than etcd takes, which is about 1.5 MB: shorten it, or "
@@ -51,7 +51,7 @@ _CHECK_LOGIN = "Check user, password and rights, also in ETCDCTL_USER and ETCDCT
 _NO_GATEWAY = (
     "It must be etcd 3.4 or newer with its JSON gateway on. If it uses TLS, write etcds://"
 )
-_ADVICE = {  # by a part of the error
+_ADVICE = {  # by a part of the error's text
     "too large": _TOO_LARGE,
     "larger than max": _TOO_LARGE,
     "space exceeded": "Its database is full: compact and defragment it, then run etcdctl alarm "

@@ -1,15 +1,16 @@
 """The state that follows from reading a log line by line, and its saved snapshot.
 
 The log is the truth. A snapshot holds a state and its position in the log, so that the
-next process starts there and not at the beginning. A snapshot may be missing, old or
-damaged: then the next process reads more, and finds the same state. A snapshot also
-names one of the last lines that it has seen: if an older copy of the log was restored,
-that line is not there. Only lines change a state, in their order. So all processes that
-have read equally far have the same state.
+next process starts at this position and not at the beginning. If a snapshot is missing,
+old or damaged, the next process reads more, and finds the same state. A snapshot also
+has the checksum of one of the last lines. If an older copy of the log was restored,
+this line is missing, and the snapshot is not used. Only lines change a state, in their
+order. So all processes that have read equally far have the same state.
 
-To change a state, `LogFold` takes the state out, and puts it back when it is whole. If
-any exception cuts the change off, the state is lost, and the next use reads it again. A
-signal handler that uses the object during a change reads a state of its own.
+To change a state, `LogFold` takes the state out, and puts it back when the change is
+complete. If an exception interrupts the change, the state is lost, and the next use
+reads the log again. A signal handler that uses the object during a change reads a state
+of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Fold(Protocol):
         """Return the whole state as JSON values."""
 
     def load(self, data: Any) -> None:
-        """Take over the state that `dump` returned.
+        """Set the state to the state that `dump` returned.
 
         For data that `dump` did not return, raise any error that is not a SwarmError.
         """
@@ -77,7 +78,9 @@ class Position(Generic[F]):
         self.batch = (cursor, 0)
 
     def move(self, after: str, size: int, last: int) -> None:
-        """Move behind lines of `size` bytes, the last of which has `last` bytes."""
+        """Move the position behind lines of `size` bytes. The last line has `last`
+        bytes.
+        """
         self.batch = (self.cursor, size - last)
         self.cursor = after
 
@@ -94,19 +97,19 @@ class LogFold(Generic[F]):
         self._store = store
         self._log = log
         self._make = make
-        # One position; none before the first read and while the state is taken out.
+        # One position, or none: before the first read, and while the state is taken out.
         self._whole: list[Position[F]] = []
 
     @property
     def state(self) -> F:
-        """The state as of the last read. Read the log if there is no whole state."""
+        """The state after the last read. If there is no complete state, read the log."""
         for at in self._whole:
             return at.state
         return self._read().state
 
     @property
     def cursor(self) -> str:
-        """The cursor up to which the state was read, "" if there is no whole state."""
+        """The cursor up to which the log was read, "" if there is no complete state."""
         for at in self._whole:
             return at.cursor
         return ""
@@ -119,7 +122,7 @@ class LogFold(Generic[F]):
         self._read(progress)
 
     def append(self, line: bytes) -> bool:
-        """Append a line that no other process appends, and apply all new lines up to
+        """Append a line that no other process writes, and apply all new lines up to
         that line. Return whether the line changed the state.
         """
         self._store.append(self._log, line)
@@ -186,7 +189,9 @@ class LogFold(Generic[F]):
         at.state, at.cursor, at.unsaved = self._make(), "", 0
 
     def _take(self) -> Position[F]:
-        """Take the state out to change it; begin with the snapshot if there is none."""
+        """Take the state out of this object to change it. If there is no state, load
+        the snapshot.
+        """
         try:
             return self._whole.pop()
         except IndexError:
@@ -200,7 +205,7 @@ class LogFold(Generic[F]):
     def _count(self, at: Position[F], lines: int) -> None:
         """Count lines that were applied.
 
-        Save a snapshot when it costs less than to read these lines again.
+        Save a snapshot when saving costs less than reading the counted lines again.
         """
         at.unsaved += lines
         if at.unsaved >= max(self.SNAPSHOT_EVERY, len(at.state) // 2):
@@ -209,8 +214,8 @@ class LogFold(Generic[F]):
     def _load(self) -> Position[F] | None:
         collecting = gc.isenabled()
         try:
-            # A snapshot is many new objects and no garbage; a search for it would take
-            # longer.
+            # Loading a snapshot makes many objects and no garbage: a search for garbage
+            # would only cost time.
             gc.disable()
             data = self._store.cache_get(self._log)
             if data is None:
@@ -225,7 +230,7 @@ class LogFold(Generic[F]):
                 return Position(state, cursor)
             return None
         except Exception:
-            return None  # the snapshot is another program's: the log has everything
+            return None  # another program wrote the snapshot; the log has everything
         finally:
             if collecting:
                 gc.enable()
@@ -239,8 +244,9 @@ class LogFold(Generic[F]):
         return bool(lines) and _checksum(lines) == checksum
 
     def _last_seen(self, at: Position[F]) -> tuple[str, int]:
-        """Return a cursor, and the checksum of the line after it, which is the last line
-        that was read if the store reads exactly as much as it is asked for.
+        """Return a cursor, and the checksum of the line after the cursor. If the store
+        returns exactly as much as it is asked for, this line is the last line that was
+        read.
         """
         cursor, left = at.batch
         while left > 0:

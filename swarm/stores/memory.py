@@ -3,8 +3,8 @@
 This store is for tests, and for programs whose workers are threads of one process.
 
 A change is one call of `dict.setdefault`, inside which no other thread and no signal
-handler can act.  So a signal handler may use the store that it interrupts.  The lock
-only wakes waiters.
+handler can act. So a signal handler may use a store while it interrupts a change of
+this store. The thread lock of a store only serves to wake waiting threads.
 """
 
 import threading
@@ -29,7 +29,7 @@ class MemoryStore(AtomicStore):
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__()
         self.clock = clock or Clock()
-        # A C function enters an RLock: no interrupt leaves it locked.
+        # A C function acquires an RLock, so no interrupt leaves it locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._records: dict[str, _Register[bytes | None]] = {}

@@ -40,9 +40,9 @@ from swarm.stores.server.cursors import Position
 from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
 
-_CLEANUP_SHARE = 0.02  # of all new connections: these delete the sessions past their TTL
-# Refusals that stay, by their text: before a connection is made, there is no error
-# code.
+_CLEANUP_SHARE = 0.02  # this share of all new connections deletes the sessions past their TTL
+# Texts of refusals that a retry would repeat. Before a connection is made, there is no
+# error code.
 _REFUSALS = (
     "authentication failed",
     "no password supplied",
@@ -55,9 +55,10 @@ _REFUSALS = (
     *postgres_tls.ERRORS,
 )
 
-# Every changing function begins with this: refuse another incarnation of the swarm,
-# and answer a request that was carried out before. It locks the row of the session, so
-# a late duplicate waits here until the request is done.
+# Every function that changes data begins with this code. It refuses another incarnation
+# of the swarm, and repeats the answer of a request that was carried out before. It
+# locks the row of the session, so a late duplicate waits here until the request is
+# done.
 _BEGIN = f"""
   if not exists (select from {{0}}.meta where incarnation = expected) then
     raise exception 'the swarm was removed and created again' using errcode = '{REPLACED}';
@@ -69,7 +70,7 @@ _BEGIN = f"""
     return (select known.answer from {{0}}.sessions as known where id = session);
   end if;
 """
-# Every changing function ends with this: store the answer.
+# Every function that changes data ends with this code, which stores the answer.
 _END = """
   update {0}.sessions set answer = result where id = session;
   return result;
@@ -142,8 +143,8 @@ do $create$ begin
 end $create$
 """
 # {0}: schema. {1}: milliseconds. A confirmed change is on the disk, whatever the
-# server's default for synchronous_commit. Rows are found by index, whatever the planner
-# believes: its statistics of the tables may be old or missing.
+# server's default for synchronous_commit is. Rows are always found by index, because
+# the planner's statistics of the tables may be old or missing.
 _OPEN = """
 select version, incarnation, set_config('statement_timeout', '{1}', false),
   set_config('default_transaction_isolation', 'read committed', false),
@@ -336,14 +337,15 @@ class PostgresStore(ServerStore[Connection]):
     def _wait_for(
         self, channel: str, timeout: float, is_over: Callable[[Connection], bool]
     ) -> bool:
-        """Wait until `is_over` returns True. Return False if time is up, or before
-        that.
+        """Wait until `is_over` returns True, at most `timeout` seconds. Return False if
+        `is_over` did not return True.
         """
 
         def waited(session: Session[Connection]) -> bool:
             connection = session.connection
             connection.notifications.clear()
-            # Listen first: the server then notifies of a change after `is_over`.
+            # Listen first, so that the server also reports a change that comes after
+            # `is_over`.
             ask(connection, f"listen {channel}")
             over = is_over(connection) or (
                 connection.wait_notification(min(timeout, self._max_wait)) and is_over(connection)

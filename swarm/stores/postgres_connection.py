@@ -23,7 +23,7 @@ from psycopg.waiting import Wait
 from swarm.errors import StoreError
 from swarm.stores.server.session_pool import ConnectionLost
 
-REPLACED = "SW001"  # the code of our own error: the namespace has another incarnation now
+REPLACED = "SW001"  # the code of our own error: the swarm was removed and created again
 # Codes of errors, or their beginnings, after which another attempt may succeed: a lost
 # connection, a server that stops or starts, our time limit, a standby, a deadlock, too
 # many connections. Also a missing schema: the next connection creates it.
@@ -137,7 +137,7 @@ def translated(error: psycopg.Error) -> Exception:
 
 def _is_temporary(error: psycopg.Error) -> bool:
     code = error.diag.sqlstate
-    if not code:  # the error is not the server's
+    if not code:  # the client raised the error, not the server
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return code.startswith(_TEMPORARY)
 
@@ -147,7 +147,8 @@ def message_of(error: psycopg.Error) -> str:
 
 
 def abort(connection: Connection) -> None:
-    """Close the connection. If an answer of the server is missing, close it at once.
+    """Close the connection. If an answer of the server is missing, close the connection
+    at once.
 
     After an immediate close, data that were not sent yet never arrive.
     """

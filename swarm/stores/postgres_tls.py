@@ -1,9 +1,9 @@
 """TLS between this machine and PostgreSQL: verified, unless the user chose otherwise.
 
 libpq's own default, `sslmode=prefer`, accepts every certificate, and a server without
-TLS. A false server then gets the password. So a connection to another machine uses
-`sslmode=verify-full`. The `sslmode` of the address, of PGSSLMODE or of the service file
-takes precedence. Sockets and loopback addresses keep libpq's default.
+TLS. With this default, a false server gets the password. So a connection to another
+machine uses `sslmode=verify-full`. The `sslmode` of the address, of PGSSLMODE or of the
+service file takes precedence. Sockets and loopback addresses keep libpq's default.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ ERRORS = (  # parts of libpq's messages
 ADVICE = (
     "swarm verifies the certificate of a PostgreSQL server on another machine. Name the "
     "authority that signed it with ?sslrootcert=FILE in the address, or in PGSSLROOTCERT. "
-    "Only on a network that you trust: ?sslmode=disable, or PGSSLMODE."
+    "Only on a network that you trust, disable this: ?sslmode=disable, or PGSSLMODE."
 )
 
 
 def effective_options(given: ConnDict) -> dict[str, str]:
-    """Return all options of a connection, also those of variables and service file.
+    """Return all options of a connection, including those from variables and service
+    file.
 
-    No packet is sent: libpq fills in all options, and then refuses the invalid one.
+    One option is invalid on purpose: libpq fills in all options, then refuses to
+    connect, and sends no packet.
     """
     text = make_conninfo("", **{**given, "channel_binding": "none"})
     unconnected = pq.PGconn.connect_start(text.encode())
@@ -94,8 +96,9 @@ def state_of(connection: pq.abc.PGconn) -> str:
 def _trusted_authorities() -> dict[str, str]:
     """Return the option for the authorities that Python trusts.
 
-    Return nothing if the user has the file that libpq reads. The OpenSSL in the
-    wheels of psycopg does not know where this machine has its authorities.
+    Return no option if the user has the file of authorities that libpq reads. The
+    OpenSSL in the wheels of psycopg does not know where this machine keeps its
+    authorities.
     """
     if os.path.exists(os.path.expanduser("~/.postgresql/root.crt")):
         return {}

@@ -35,12 +35,12 @@ _CLIENT_SCHEMES = {
     "valkeys": "rediss",
     "redis+unix": "unix",
 }
-_REPLACED = "SWARMREPLACED"  # our own error: the swarm has another incarnation now
+_REPLACED = "SWARMREPLACED"  # our own error: the swarm was removed and created again
 # errors after which another attempt may succeed
 _TEMPORARY = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", _REPLACED)
 
-# Every changing script begins with this: refuse another incarnation of the swarm, and
-# answer a request that was carried out before.
+# Every script that changes data begins with this code. It refuses another incarnation
+# of the swarm, and repeats the answer of a request that was carried out before.
 # KEYS: meta, session. ARGV: incarnation, request number, SESSION_TTL.
 _BEGIN = f"""
 if redis.call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
@@ -49,7 +49,7 @@ end
 local number, known = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.*)$')
 if number and tonumber(number) >= tonumber(ARGV[2]) then return known end
 """
-# Every changing script ends with this: store the answer.
+# Every script that changes data ends with this code, which stores the answer.
 _END = """
 redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. answer, 'EX', ARGV[3])
 return answer
@@ -138,7 +138,7 @@ class RedisStore(ServerStore[Connection]):
 
         def subscribed(session: Session[Connection]) -> None:
             _ask(session.connection, "SUBSCRIBE", channel)
-            if self.read(key) == data:  # by another session: this session is subscribed
+            if self.read(key) == data:  # with another session, since this one is subscribed
                 _wait_message(session.connection, min(timeout, self._max_wait))
             _unsubscribe(session.connection, channel)
 
@@ -256,7 +256,8 @@ class RedisStore(ServerStore[Connection]):
         return [(_position(entry), fields[1]) for entry, fields in found]
 
     def _ask_with_incarnation(self, *command: object) -> tuple[str, Any]:
-        """Send a command, and return the incarnation of the swarm and the answer.
+        """Send a command, and return the answer after the incarnation of the swarm, its
+        random name.
 
         The incarnation is read after the answer, so it is the incarnation of the answer
         or a later one.
@@ -313,9 +314,7 @@ class RedisStore(ServerStore[Connection]):
 
 
 class _EndSubscription(Exception):
-    """An exception that ends a call and closes its connection, which is still
-    subscribed.
-    """
+    """Raised to end a call and close its connection, which is still subscribed."""
 
 
 def _connection_settings(address: Address) -> tuple[type[Connection], dict[str, Any]]:
@@ -424,7 +423,7 @@ def _abort(connection: Connection) -> None:
 
 
 def _floor(namespace: str) -> str:
-    """Return the name of the field that holds a number which every later token exceeds."""
+    """Return the name of the field with the floor: every later token is larger than it."""
     return f"floor:{namespace}"
 
 

@@ -27,14 +27,14 @@ class ServerDriver(NamedTuple):
 
     name: str
     schemes: tuple[str, ...]
-    """The first one is shown to users."""
+    """The schemes of the driver's URLs. Users see the first scheme."""
     store_class: str
     client: str
-    """The Python package that it needs; "" for none."""
+    """The Python package that the driver needs; "" for none."""
     variables: tuple[str, ...]
-    """The variables of the server's own tools that it reads.
+    """The variables of the server's own tools that the driver reads.
 
-    Processes that agents start get them.
+    Processes that agents start get these variables.
     """
 
 
@@ -115,7 +115,7 @@ def driver_of(scheme: str) -> ServerDriver:
 def _load_server_store(driver: ServerDriver, scheme: str) -> Callable[..., Store]:
     import sys
 
-    if "site" not in sys.modules:  # the scripts start Python without it, to be fast
+    if "site" not in sys.modules:  # the scripts start Python without `site`, to be fast
         import site
 
         site.main()  # clients of servers are installed in site-packages

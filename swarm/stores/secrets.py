@@ -1,7 +1,7 @@
 """The secrets that swarm knows: the password of the store, and the token of the page.
 
 `agent_environment` keeps these secrets from the programs that swarm starts for agents.
-`known_secrets` and `scrub` remove them from text that swarm copies into records.
+`known_secrets` and `scrub` remove the secrets from text that swarm copies into records.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def agent_environment(
     """Return the environment for a program that works for an agent, with other values
     for some variables.
 
-    The token of the page is not in it. The password of the store is in it only with
-    `store_for_agent`; otherwise SWARM_STORE names the store without its password.
+    The environment never has the token of the page. The environment has the password of
+    the store only with `store_for_agent`; otherwise SWARM_STORE names the store without
+    its password.
     """
     environment = {**settings.environment(), **(variables or {})}
     environment.pop(PAGE_TOKEN, None)
@@ -83,7 +84,7 @@ def agent_environment(
 
 
 def _passwords(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the passwords in the variables of the store's own tools, by variable."""
+    """Return the passwords in the variables of the server's own tools, by variable."""
     scheme = environment.get(STORE, "").partition("://")[0]
     found = {}
     for name in next(

@@ -1,4 +1,6 @@
-"""The name and the parents of a process, and whether it leads a terminal session."""
+"""Look up the name and the ancestors of a process, and whether it leads a terminal
+session.
+"""
 
 from __future__ import annotations
 

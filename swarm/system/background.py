@@ -1,4 +1,4 @@
-"""One call in a thread of its own, for which the caller need not wait.
+"""Make one call in a thread of its own, without waiting for its end.
 
 The contract:
 
@@ -10,9 +10,9 @@ The contract:
   call.
 - **Exceptions.** An exception that no caller asks for is dropped without a message.
 - **Abandoned calls.** Python cannot stop a thread, so an abandoned call goes on. The
-  code of the call can check `is_abandoned`. If the call returns a value, now or later,
-  `undo` is called with that value, exactly once, in the caller's thread only if no
-  other thread can be had. Errors of `undo` are dropped.
+  code of the call can check `is_abandoned`. If an abandoned call returns a value,
+  `undo` is called with that value, exactly once. `undo` runs in the caller's thread
+  only if no other thread can be started. Errors of `undo` are dropped.
 - **End of the program.** The thread is a daemon: the interpreter does not wait for the
   thread. A forked child does not have the thread, so in the child the call never ends.
 """
@@ -54,7 +54,7 @@ class BackgroundCall(Generic[R]):
         """Start the call, once, and return this object.
 
         `run` runs a function in a thread that exists already, and returns False if
-        there is none. Raise StoreError if no thread can be had.
+        there is no such thread. Raise StoreError if no thread can be started.
         """
         if not (run or self._run_in_thread)(self._run):
             raise StoreError("the system allows no more threads. End some processes.")
@@ -77,7 +77,9 @@ class BackgroundCall(Generic[R]):
         return bool((await asyncio.wait([ended], timeout=timeout))[0])
 
     def result(self) -> R:
-        """Wait until the call has ended. Return its result, or raise its exception."""
+        """Wait until the call has ended. Return the result of the call, or raise its
+        exception.
+        """
         self._ended.wait()
         if self._error is not None:
             raise self._error
@@ -130,7 +132,7 @@ class BackgroundCall(Generic[R]):
         try:
             self._undo(self._results[0])
         except Exception:
-            pass  # the caller is gone, as the contract says
+            pass  # errors of `undo` are dropped, as the contract says
 
     def _when_ended(self, callback: Callable[[], object]) -> None:
         with self._guard:

@@ -4,9 +4,9 @@
 process through a pipe, and the process becomes the command. If the parent dies before
 it sends a command, the pipe closes, and the process ends without having done anything.
 
-The process may lead a process group. In this case signals go to the whole group, and
-`end` ends every process of the group. `end` does not end a process that has made a
-group or a session of its own, such as a daemon.
+The process may lead a process group. Signals to a process that leads a group go to the
+whole group, and `end` ends every process of the group. `end` does not end a process
+that has made a group or a session of its own, such as a daemon.
 
 Any thread may create and use a GatedProcess, but only one thread at a time.
 """
@@ -59,20 +59,20 @@ class GatedProcess:
 
         With `group`, the process leads a process group of its own. With
         `die_with_parent`, Linux kills the process when the thread that created it ends,
-        even by a kill. The descriptors become the standard streams of the process.
-        Raise CannotRun if no process can be created.
+        even if this thread is killed. The descriptors become the standard streams of
+        the process. Raise CannotRun if no process can be created.
         """
         self.leads_group = group
         self.stopped_by = self.ended_by = 0
         self._code: int | None = None
         self._has_command = self._over = False
         self._command_pipe = self._error_pipe = -1
-        # some daemons ignore SIGCHLD: the exit code would be lost
+        # some daemons ignore SIGCHLD, and then the exit code would be lost
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             except ValueError:
-                pass  # only the main thread may do this
+                pass  # only the main thread may change signal handlers
         fork = _may_fork()
         bind_to_parent = child_side.binding(os.getpid()) if die_with_parent and fork else None
         streams = (stdin, stdout, stderr)
@@ -134,7 +134,7 @@ class GatedProcess:
                 data = data[os.write(self._command_pipe, data) :]
         except BrokenPipeError:
             pass  # the process was killed; its exit code says so
-        end, self._command_pipe = self._command_pipe, -1  # before others can get the number
+        end, self._command_pipe = self._command_pipe, -1  # before another file can get the number
         os.close(end)
         number = os.read(self._error_pipe, 16)
         self._close_pipes()
@@ -191,8 +191,9 @@ class GatedProcess:
         """End the process and its group: SIGTERM, and SIGKILL after `grace` seconds.
 
         `at_most` returns the number of seconds after which SIGKILL must be sent at the
-        latest. `end` calls `at_most` repeatedly, so its result may fall. Return False
-        if a process of the group cannot be killed, such as a process of another user.
+        latest. `end` calls `at_most` repeatedly, so its result may become smaller.
+        Return False if a process of the group cannot be killed, such as a process of
+        another user.
         """
         if self.is_over():
             return True
@@ -299,7 +300,7 @@ def _spawn(
             if fd != target:
                 moved[target] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in moved.items()]
-        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in pipes]  # onto itself: stays open
+        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in pipes]  # a copy onto itself stays open
         command = [sys.executable, "-I", "-S", child_side.__file__, *arguments]
         own_group: dict[str, Any] = {"setpgroup": 0} if group else {}
         return os.posix_spawn(

@@ -1,9 +1,10 @@
-"""The child's side of `swarm.system.child`: prepare, wait for the command, become it.
+"""The child's side of `swarm.system.child`: prepare, wait for the command, and become
+the command.
 
 A parent with one thread forks, and the child calls the functions of this module. A
-parent with several threads must not run Python in a forked child, because another
-thread may have held a lock at the moment of the fork. A parent with several threads
-starts this file as a program instead:
+parent with several threads must not run Python in a forked child: another thread may
+have held a lock during the fork. A parent with several threads starts this file as a
+program instead:
 
     python3 -I -S child_side.py COMMAND_FD ERROR_FD PARENT [SIGNAL…]
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 NOT_EXECUTABLE = 126
 _PR_SET_PDEATHSIG = 1
-_LENGTH_SIZE = 8  # bytes before a message
+_LENGTH_SIZE = 8  # bytes of the length that precedes a message
 _MAX_GUESSED_FD = 1024
 
 
@@ -82,10 +83,11 @@ def arrange_streams(streams: tuple[int, ...]) -> None:
 
 
 def close_others(keep: Collection[int]) -> None:
-    """Close the descriptors that execve would close, before the wait for the command.
+    """Before the wait for the command, close the descriptors that execve would close.
 
-    The child may wait long, and other processes may wait for the end of these pipes.
-    Without /proc or /dev/fd, descriptors with high numbers stay open until execve.
+    The child may wait long, and other processes may wait until all ends of a pipe are
+    closed. Without /proc or /dev/fd, descriptors with high numbers stay open until
+    execve.
     """
     try:
         numbers = [*map(int, os.listdir("/dev/fd"))]
@@ -100,13 +102,14 @@ def _is_ours(fd: int) -> bool:
     try:
         return not os.get_inheritable(fd)
     except OSError:
-        return False  # closed, such as the descriptor that listed the others
+        return False  # the descriptor is closed, such as the one that listed the others
 
 
 def framed(message: bytes) -> bytes:
-    """Return the message with its length, so that its end needs no end of the pipe.
+    """Return the length of the message, then the message.
 
-    Another child of the parent may have inherited the pipe.
+    With the length, the reader finds the end of the message while the pipe is open. The
+    pipe may stay open, because another child of the parent may have inherited it.
     """
     return len(message).to_bytes(_LENGTH_SIZE, "big") + message
 
@@ -132,7 +135,8 @@ def wait_and_exec(command_fd: int, error_fd: int) -> None:
     for path in paths:
         try:
             os.execve(path, command, environment)
-        # as a shell does: try the next path, and report the first error but "not found"
+        # Do as a shell does: try the next path. Report the first error other than "not
+        # found".
         except OSError as error:
             last = error.errno or last
             first_real = first_real or (0 if last in (errno.ENOENT, errno.ENOTDIR) else last)

@@ -2,15 +2,15 @@
 
 `now()` reads the wall clock, which may jump. The wall clock is for people and for
 records of other programs. `steady()` never jumps and counts the time that the machine
-was suspended. A `stamp()` is a steady reading with the identity of its clock: boot and
-time namespace. Readings of clocks with different identities cannot be compared:
-`since()` returns None. Only Linux has an identity of the boot. On other systems there
-are no stamps, and the wall clock decides.
+was suspended. A `stamp()` is a reading of `steady()`, with the identity of its clock:
+boot and time namespace. Readings of clocks with different identities cannot be
+compared: `since()` returns None. Only Linux has an identity of the boot. On other
+systems there are no stamps, and the wall clock decides.
 """
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 import time
 
 TYPE_CHECKING = False
@@ -25,9 +25,9 @@ class Clock:
     """The clocks of this machine. Tests pass a clock with the same methods."""
 
     of_one_machine = True
-    """Whether this machine alone uses the clock.
+    """Whether only this machine uses the clock.
 
-    Of several, some may be clones with one name.
+    Of several machines, some may be clones with the same name.
     """
 
     def __init__(self) -> None:
@@ -38,10 +38,9 @@ class Clock:
         return time.time()
 
     def latest(self) -> float:
-        """Return a moment that is not before the time of a clock that several machines
-        share.
+        """Return the latest time that the clock may show now.
 
-        Return `now` if no other machine shares the clock.
+        The result is later than `now` only if several machines share the clock.
         """
         return self.now()
 
@@ -60,8 +59,8 @@ class Clock:
         Two readings of `steady()` can be compared only if their clocks have equal
         identities.
         """
-        # By pid: a child forked after unshare(CLONE_NEWTIME) is in another time
-        # namespace.
+        # The cache is for one pid: a child forked after unshare(CLONE_NEWTIME) is in
+        # another time namespace.
         if self._cached_identity is None or self._cached_identity[0] != os.getpid():
             from swarm.system import process  # commands of the log never need the module
 
@@ -136,7 +135,7 @@ def _from_own_form(text: str) -> float | None:
 def _days(year: int, month: int, day: int) -> int:
     """Return the days since 1970-01-01.
 
-    Each year counts from March on, so that the leap day comes last.
+    For this computation each year begins in March, so that the leap day comes last.
     """
     year -= month < 3
     era, of_era = divmod(year, 400)

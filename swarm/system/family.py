@@ -1,18 +1,20 @@
-"""The family of a process: which processes may speak for it.
+"""The family of a process: the processes that may end its claims and locks.
 
 The *starter* of a process is its nearest ancestor that is neither a shell nor a program
-that only starts others: an agent, a script's interpreter, a service. A shell at a
-user's terminal ends the search and stands for the user. A shell re-parented to init
-also ends the search: init adopts the shells of many agents. If a sandbox hides the
-starter, there is none.
+that only starts others. A starter is an agent, a script's interpreter or a service, for
+example. A shell at a user's terminal ends the search and stands for the user. A shell
+that init has adopted also ends the search, because init adopts the shells of many
+agents. If a sandbox hides the ancestors of a process, its starter is unknown.
 
 A process belongs to the family of a holder in two cases only:
 
-1. It is the holder, or a descendant of the holder.
-2. Its starter is the holder, or an ancestor of the holder. So an agent speaks for the
-   MCP server that it started, and a user for the worker of the same terminal.
+1. The process is the holder, or a descendant of the holder.
+2. The starter of the process is the holder, or an ancestor of the holder. So an agent
+   may end claims of the MCP server that it started. A user may end claims of the worker
+   in the same terminal.
 
-A process of another machine or pid namespace never does: nothing proves it.
+A process of another machine or pid namespace never belongs to the family, because
+nothing can prove that it does.
 """
 
 from __future__ import annotations
@@ -49,14 +51,14 @@ _TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a termina
 
 
 class Starter(NamedTuple):
-    """The starter of this process. `pid` is 0 if it is hidden."""
+    """The starter of this process. `pid` is 0 if the starter is hidden."""
 
     pid: int
     name: str
 
 
 def starter() -> Starter:
-    """Return the starter of this process, this process itself if it has none."""
+    """Return the starter of this process, or this process itself if it has no starter."""
     found = Starter(os.getpid(), "")
     pid = os.getppid()
     while (parent := parentage(pid)) is not None:
@@ -90,9 +92,9 @@ def may_speak_for(holder: Mapping[str, object]) -> bool:
 
 
 def this_process() -> dict[str, Any]:
-    """Return what records say about the process that wrote them.
+    """Return the facts about this process that it writes into its records.
 
-    `starter` is left out if it is hidden, or if it is this process.
+    The key `starter` is left out if the starter is hidden, or if it is this process.
     """
     found: dict[str, Any] = {
         "host": os.uname().nodename,
@@ -111,8 +113,8 @@ def _gives_terminals(pid: int) -> bool:
 
 
 def _is_first(pid: int) -> bool:
-    """Return whether this is the first process of the machine.
+    """Return whether a process is the first process of the machine.
 
-    The first process of a container does not count.
+    Return False for the first process of a container.
     """
     return pid == 1 and process.namespace("pid") == FIRST_PID_NS

@@ -8,7 +8,8 @@ A command that leads a process group gets the terminal if this process has the t
 A command with the terminal can prompt and draw, and Ctrl-C and Ctrl-Z reach the command
 alone. The command gets the terminal at once if standard output is the terminal. If
 standard output is not the terminal, this process may be part of a pipeline whose other
-end needs the terminal. The command then gets the terminal when it tries to use it.
+end needs the terminal. The command of a pipeline gets the terminal when it tries to use
+the terminal.
 
 When the terminal stops the command, this process stops too, with its whole group, as a
 shell's job does. When this process is continued, it continues the command. A command in
@@ -94,12 +95,13 @@ class Foreground:
         """Start the command, wait until it has ended, and return its exit code.
 
         Return None if `must_stop` returned True: then the command was ended, or was not
-        started. The rest of its group is ended with `grace` and `at_most`, see
-        `GatedProcess.end`. Raise CannotRun if the command cannot be run. Any exception
-        ends the command first.
+        started. The rest of the command's group is ended with `grace` and `at_most`,
+        see `GatedProcess.end`. Raise CannotRun if the command cannot be run. If an
+        exception is raised, the command is ended first.
 
-        `must_stop` is called after each signal. `is_late` should only look at a clock:
-        it is called twice a second, and `must_stop` is called once it returns True.
+        `must_stop` is called after each signal. `is_late` is called twice a second, so
+        it should only look at a clock. When `is_late` returns True, `must_stop` is
+        called.
         """
         child, terminal = self._child, self._terminal
         awaited = {*_PASSED_ON, signal.SIGCHLD, *(_JOB_CONTROL if child.leads_group else ())}
@@ -134,7 +136,7 @@ class Foreground:
     def end_as_it_did(self) -> None:
         """End this process and its group by SIGINT if a Ctrl-C has ended the command.
 
-        A script that calls this program in a loop then ends at a Ctrl-C too.
+        So a Ctrl-C also ends a script that calls this program in a loop.
         """
         if self._child.ended_by == signal.SIGINT and (self._ctrl_c or self._terminal.was_lent):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -157,7 +159,8 @@ class Foreground:
         self._terminal.reclaim()
         stops = {signal.SIGTSTP, *_NEEDS_TERMINAL}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
-        # Not SIGSTOP: without a shell that could continue us, the kernel ignores these.
+        # Not SIGSTOP: the kernel ignores these signals if no shell could continue this
+        # process.
         os.killpg(0, number if number in stops else signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP, signal.SIGTTOU})
         if number in _NEEDS_TERMINAL and signal.SIGCONT not in signal.sigpending():
@@ -166,7 +169,8 @@ class Foreground:
         return True
 
     def _pass_on(self, awaited: set[signal.Signals], is_late: Callable[[], bool] | None) -> bool:
-        """Wait for a signal. Pass it on, unless the child has received it already.
+        """Wait for a signal. Pass the signal on, unless the child has received it
+        already.
 
         Return whether the signal was SIGCONT. Return False once `is_late` is true.
         """
@@ -227,7 +231,7 @@ class _Terminal:
 
     def reclaim(self, *, restore_modes: bool = False) -> None:
         """Make this process's group the foreground group of the terminal again, unless
-        a third group has become it.
+        a third group is the foreground group now.
 
         With `restore_modes`, also restore the modes that the terminal had before the
         command.

@@ -29,8 +29,8 @@ class OwnCommand(NamedTuple):
 def own_command(version: str, *, shared: bool) -> OwnCommand:
     """Return the command line that starts this installation of swarm.
 
-    `shared` says that other machines read the command too. On them, only the plain
-    command `swarm` works.
+    `shared` says that other machines read the command too. On other machines, only the
+    plain command `swarm` works.
     """
     found = shutil.which("swarm")
     if found is None or not _is_this(found, version):

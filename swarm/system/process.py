@@ -12,7 +12,7 @@ group is empty. If a fact cannot be looked up, the process counts as alive.
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 import time
 
 from swarm.errors import StoreError
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ALIVE = "alive"
 GONE = "gone"
-REUSED = "reused"  # its pid belongs to another process now
-RESTARTED = "restarted"  # its machine was started again since
+REUSED = "reused"  # the pid of the process belongs to another process now
+RESTARTED = "restarted"  # the machine of the process was started again since
 ELSEWHERE = (
     "elsewhere"  # the process belongs to another machine or pid namespace, and cannot be looked up
 )
@@ -84,10 +84,10 @@ def has_ended(
 ) -> bool:
     """Return whether the process and its `group`, if any, have provably ended.
 
-    `boot` and `time_ns` are those of the caller. `boot_change_proves_it` says that a
-    later boot of a machine with this name proves the end. If several machines use the
-    store, pass `boot_change_proves_it=False`, because clones of a machine share its
-    name.
+    `boot` and `time_ns` are the boot and the time namespace of the caller.
+    `boot_change_proves_it` says that a later boot of a machine with this name proves
+    that the process has ended. If several machines use the store, pass
+    `boot_change_proves_it=False`, because clones of a machine share its name.
     """
     pid, its_boot = who.get("pid"), who.get("boot")
     if (
@@ -109,14 +109,14 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
 
     ALIVE, GONE, REUSED, RESTARTED, ELSEWHERE or UNKNOWN.
 
-    `boot` and `time_ns` are those of the caller. An identity that has only a pid is
-    looked up among the processes of this machine.
+    `boot` and `time_ns` are the boot and the time namespace of the caller. An identity
+    that has only a pid is looked up among the processes of this machine.
     """
     pid, its_boot, here = who["pid"], who.get("boot"), os.uname().nodename
     assert isinstance(pid, int)
     if its_boot and its_boot != boot:
-        # no process survives another boot of this machine; another machine is out of
-        # sight
+        # no process survives another boot of this machine; a process of another machine
+        # cannot be looked up
         machine = _machine()
         return (
             RESTARTED
@@ -140,7 +140,7 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
         return ALIVE
     if _is_dead(stat):
         return GONE
-    # Another time namespace shows shifted start times, which prove nothing here.
+    # Start times in another time namespace are shifted, so they prove nothing here.
     start = who.get("start")
     same_clock = isinstance(start, int) and start > 0 and who.get("time_ns") == time_ns
     return REUSED if same_clock and start != int(stat[_START_TICKS]) else ALIVE
@@ -175,8 +175,8 @@ def boot_id() -> str:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
     except OSError as error:
-        # Not "": the answer is cached for the life of the process, so one EMFILE would
-        # turn boot checks off for good.
+        # Do not return "": the result is cached for the life of the process, so one
+        # EMFILE would turn boot checks off for ever.
         cure = "Close some files, or raise the limit with ulimit -n."
         raise StoreError(
             f"cannot read the boot id: {_BOOT_ID}: {error.strerror}. {cure}"

@@ -36,16 +36,10 @@ class CallThreads:
 
     def prepare(self) -> None:
         """Have a free thread. Raise RuntimeError if no thread can be started."""
-        if self._free:
-            return
-        inbox = _Inbox()
-        self._free.append(inbox)
-        try:
-            self._start(inbox)
-        except BaseException:
-            inbox.put(None)  # an interrupt may come after the start
-            self._remove(inbox)
-            raise
+        if not self._free:
+            is_free = queue.SimpleQueue[None]()
+            self._start(lambda: is_free.put(None), None)
+            is_free.get()
 
     def run(self, call: Callable[[], object]) -> bool:
         """Make the call in a free thread, or in a new thread.
@@ -56,10 +50,8 @@ class CallThreads:
         try:
             inbox = self._free.pop()
         except IndexError:
-            inbox = _Inbox()
-            inbox.put(call)
             try:
-                self._start(inbox)
+                self._start(_do_nothing, call)
             except (RuntimeError, MemoryError):
                 return False
         else:
@@ -75,28 +67,40 @@ class CallThreads:
             except IndexError:
                 return  # another thread has taken the last one
 
-    def _start(self, inbox: "_Inbox") -> None:
-        thread = Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True)
+    def _start(self, on_free: Callable[[], object], call: Callable[[], object] | None) -> None:
+        """Start a thread, with a first call or with none. When the thread is free, it
+        calls `on_free`.
+        """
+        thread = Thread(target=self._serve, args=(on_free, call), name=self._name, daemon=True)
         start_without_signals(thread)
 
-    def _serve(self, inbox: "_Inbox") -> None:
-        while (call := inbox.get()) is not None:
-            try:
-                call()
-            except BaseException:
-                pass  # as the contract says
-            del call  # what it refers to must not live until the next call
-            if self._free:
-                return
+    def _serve(self, on_free: Callable[[], object], call: Callable[[], object] | None) -> None:
+        """Make calls until the thread is not needed any more.
+
+        The thread itself says that it is free. So a call never waits for a thread whose
+        start has failed.
+        """
+        inbox = _Inbox()
+        while True:
+            if call is not None:
+                try:
+                    call()
+                except BaseException:
+                    pass  # as the contract says
+                call = None  # what it refers to must not live until the next call
+                if self._free:
+                    return
             self._free.append(inbox)
+            on_free()
             if self._is_closed:
                 self.close()
+            call = inbox.get()
+            if call is None:
+                return
 
-    def _remove(self, inbox: "_Inbox") -> None:
-        try:
-            self._free.remove(inbox)
-        except ValueError:
-            pass
+
+def _do_nothing() -> None:
+    pass
 
 
 _Inbox = queue.SimpleQueue[Callable[[], object] | None]

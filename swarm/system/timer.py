@@ -1,16 +1,19 @@
-"""Deferred calls on shared threads: a call cancelled in time costs no thread.
+"""Make calls after a delay, on shared threads. A call that is cancelled in time needs
+no thread.
 
 The contract:
 
-- **Clock.** Delays count by the given clock, which may also count suspended time. The
-  timer looks at the clock at least every `CLOCK_POLL_INTERVAL` seconds.
-- **Deferred calls are short**, because the other calls wait for their end. A long call
-  runs with `run_now` in a thread of its own. A deferred call that raises is made
-  again; other exceptions are dropped.
+- **Clock.** The given clock measures the delays. The clock may also count the time that
+  the machine was suspended. The timer looks at the clock at least every
+  `CLOCK_POLL_INTERVAL` seconds.
+- **Deferred calls are short**, because each call delays the other calls. A long call
+  runs with `run_now` in a thread of its own. If a deferred call raises an exception,
+  the call is made again. Exceptions of a `run_now` call are dropped.
 - **Threads exist before they are needed.** `call_later` starts the thread of the timer,
   `prepare` a thread for `run_now`. The threads block all signals, do not keep the
   program alive, and end after a time without scheduled calls.
-- **Re-entrant.** No method takes a lock, so signal handlers and finalizers may call it.
+- **Re-entrant.** No method takes a lock, so signal handlers and finalizers may call
+  every method.
 - **Of one process.** A forked child inherits no calls and may schedule its own.
 """
 
@@ -48,7 +51,7 @@ class Handle:
     def make_call(self, clock: Callable[[], float]) -> float | None:
         """Make the call, unless it is cancelled.
 
-        Return when the call is due again, None for never.
+        Return the time at which the call is due again, None for never.
         """
         call = self._call
         now = clock()  # before the call: the machine may be suspended during the call
@@ -56,7 +59,7 @@ class Handle:
             seconds = call() if call else None
             return None if seconds is None else now + seconds
         except BaseException:
-            return now + CLOCK_POLL_INTERVAL  # such as MemoryError: try again
+            return now + CLOCK_POLL_INTERVAL  # the call failed, such as by MemoryError: try again
 
 
 class Timer:
@@ -67,10 +70,10 @@ class Timer:
         self._schedule: _Schedule | None = None
 
     def call_later(self, seconds: float, call: Callable[[], float | None]) -> Handle:
-        """Make the call in so many seconds, or as soon as possible after that.
+        """Make the call after `seconds`, or as soon as possible after that.
 
-        The call is made again after as many seconds as it returns, until it returns
-        None. Raise RuntimeError if the thread cannot be started.
+        If the call returns a number of seconds, it is made again after this time, until
+        it returns None. Raise RuntimeError if the thread cannot be started.
         """
         handle = Handle(call)
         while not self._current().add(self._clock() + seconds, handle):
@@ -78,7 +81,7 @@ class Timer:
         return handle
 
     def prepare(self) -> None:
-        """Have a free thread for `run_now`, as long as a call is scheduled.
+        """Make sure that `run_now` finds a free thread, as long as a call is scheduled.
 
         Raise RuntimeError if no thread can be started.
         """
@@ -87,7 +90,7 @@ class Timer:
     def run_now(self, call: Callable[[], object]) -> bool:
         """Make a call that may take long, in another thread.
 
-        Return False if no thread can be had.
+        Return False if no thread can be started.
         """
         try:
             return self._current().threads.run(call)
@@ -97,8 +100,8 @@ class Timer:
     def _current(self) -> "_Schedule":
         """Return the schedule of this process.
 
-        Two threads may publish a schedule at the same moment. Then each schedule makes
-        its calls.
+        If two threads publish a schedule at the same moment, each schedule makes its
+        own calls.
         """
         schedule = self._schedule
         if schedule is None or schedule.is_closed or schedule.pid != os.getpid():
@@ -120,7 +123,7 @@ class _Schedule:
         self.threads = CallThreads("call of the timer")
         self._clock = clock
         self._inbox: deque[_NewCall] = deque()
-        self._heap: list[tuple[float, int, Handle]] = []  # when, order, call
+        self._heap: list[tuple[float, int, Handle]] = []  # the time, a serial number, the call
         self._order = count()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._wakes_at = 0.0  # when the thread looks at the inbox again
@@ -194,7 +197,9 @@ class _Schedule:
 
 
 class _NewCall:
-    """A call that its caller gives to the thread, or gets back if the thread ends."""
+    """A new call. The thread takes the call, or the caller takes it again if the thread
+    is ending.
+    """
 
     __slots__ = ("_handles", "due")
 
@@ -203,7 +208,7 @@ class _NewCall:
         self._handles = [handle]
 
     def take(self) -> Handle | None:
-        """Return the handle to the first thread that asks, None to others."""
+        """Return the handle to the first thread that asks, None to all others."""
         try:
             return self._handles.pop()
         except IndexError:

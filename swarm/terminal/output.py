@@ -1,5 +1,5 @@
-"""Standard output, standard error and standard input: UTF-8 in any locale, colour on a
-terminal only.
+"""Read and write the standard streams: as UTF-8 in any locale, in colour only on a
+terminal.
 
 Only commands write to the standard streams.
 """
@@ -30,7 +30,8 @@ def record(line: bytes) -> None:
     """Write a line of a log to standard output.
 
     On a terminal, escape control characters that another program wrote: they could
-    change what the user sees. Otherwise write the bytes as they are.
+    change what the user sees. If standard output is not a terminal, write the bytes
+    unchanged.
     """
     if os.isatty(1):
         line = shown(line.decode(errors="replace").removesuffix("\n")).encode() + b"\n"
@@ -46,7 +47,7 @@ def err(text: str) -> None:
 
 
 def transient(text: str) -> None:
-    """Show a line on the terminal that the next line will replace.
+    """Show a line that the next line on the terminal will replace.
 
     Write nothing without a terminal.
     """
@@ -62,7 +63,7 @@ def error(text: str) -> None:
 def warn_every_minute() -> Callable[[Exception], None]:
     """Return a function that prints an error as a warning, at most once a minute.
 
-    A command that waits for a store calls this function at each attempt.
+    A command that waits for a store calls the returned function at each attempt.
     """
     warned_at: float | None = None
 
@@ -85,7 +86,7 @@ def paint(text: str, colour: str, stream: int = 1) -> str:
 def columns() -> int:
     """Return the width of the terminal in columns.
 
-    The variable COLUMNS comes first. The width is 80 without a terminal.
+    The variable COLUMNS takes precedence. The width is 80 without a terminal.
     """
     if chosen := settings.columns():
         return chosen

@@ -13,8 +13,8 @@ from swarm.terminal import output
 
 def is_possible() -> bool:
     """Return whether a user can answer: standard input and standard error are a
-    terminal, and this process is in the foreground of the terminal. In the background,
-    reading would stop the process.
+    terminal, and this process is in the foreground of the terminal. The terminal would
+    stop a background process that reads.
     """
     try:
         return os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
@@ -23,10 +23,10 @@ def is_possible() -> bool:
 
 
 def ask(prompt: str, seconds: float) -> bool:
-    """Ask a question and return whether the user answers `y` within so many seconds.
+    """Ask a question and return whether the user answers `y` within `seconds`.
 
-    Text that was typed before the question does not count. Ctrl-C means no, and so does
-    a terminal that closes.
+    Text that was typed before the question is ignored. Ctrl-C means no, and so does a
+    terminal that closes.
     """
     import termios
 
@@ -46,8 +46,8 @@ def ask(prompt: str, seconds: float) -> bool:
 
 
 def _is_answered(seconds: float) -> bool:
-    """Wait for input in short steps. Python handles a Ctrl-C that comes just before a
-    wait only when the wait ends.
+    """Wait for input in short steps. If a Ctrl-C comes just before a wait, Python
+    handles the Ctrl-C only after the wait.
     """
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:

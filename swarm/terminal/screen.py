@@ -1,8 +1,7 @@
 """A screen that is redrawn in place while a `with` block runs.
 
 After the block, the terminal is as before, even after an error, Ctrl-C, SIGTERM or
-SIGHUP, and while Ctrl-Z stops the process. Only SIGKILL leaves the screen on the
-terminal.
+SIGHUP, and while Ctrl-Z stops the process. After SIGKILL, the terminal is not restored.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import Any, Self
 
 from swarm.terminal import output
 
-# The terminal's second screen, without a cursor and without wrapping. A terminal that
-# counts columns in another way than swarm cuts lines that are too wide for it.
+# Switch to the terminal's second screen, and turn off the cursor and line wrapping. If
+# the terminal counts columns in another way than swarm, the terminal cuts lines that
+# are too wide.
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
@@ -96,7 +96,8 @@ class LiveScreen:
             sys.exit(self._exit_code)
 
     def _resized(self, *_: object) -> None:
-        # elsewhere the signal could interrupt a read; the next drawing asks for the size
+        # outside of a pause the signal could interrupt a read; the next `draw` asks for
+        # the size
         if self._pausing:
             self._pausing = False
             raise _Resized
@@ -111,5 +112,5 @@ class LiveScreen:
 class _Resized(BaseException):
     """The exception that ends a pause.
 
-    The class is not an Exception, so that no handler of failures catches it.
+    The class does not derive from Exception, so that no `except Exception` catches it.
     """

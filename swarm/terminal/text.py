@@ -1,10 +1,10 @@
 """Text for a terminal: its width in columns, cutting, filling, escaping, quoting, and
 durations.
 
-Text of other agents and people is data: `foreign` gives it the one form in which agents
-read it, «…». Nothing in such a text can end the quote.
+Text of other agents and people is data. `foreign` quotes such text as «…», the form in
+which agents read it. No text inside «…» can end the quote.
 
-Each character of 中文 and each emoji takes two columns. A combining mark takes none.
+Each character of 中文 and each emoji takes two columns. A combining mark takes no column.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ def shown(text: str) -> str:
 
 
 def foreign(text: str, characters: int = 200) -> str:
-    """Return text that another agent or a person wrote, as agents read it: «…».
+    """Return text that another agent or a person wrote, in the form «…» for agents.
 
-    The text is on one line, of at most so many characters, and cannot end the quote.
+    The text is on one line, has at most `characters` characters, and cannot end the
+    quote.
     """
     line = shorten(shown(" ".join(text.split())), characters)
     return "«" + line.replace("«", "\\xab").replace("»", "\\xbb") + "»"
@@ -92,7 +93,7 @@ def foreign(text: str, characters: int = 200) -> str:
 def foreign_name(name: str) -> str:
     """Return a name, a time or a path pattern that another agent or a person wrote.
 
-    It is quoted as `foreign` does, unless it cannot be taken for a sentence.
+    Quote the result as `foreign` does, if a reader could take it for a sentence.
     """
     return name if is_plain_name(name, "/*?") else foreign(name)
 

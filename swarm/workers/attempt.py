@@ -34,7 +34,7 @@ from swarm.workers.launch import Agent, Start
 from swarm.workers.markers import Markers
 from swarm.workers.output import AgentOutput
 from swarm.workers.reading import Reading
-from swarm.workers.settlement import Settlement
+from swarm.workers.settlement import SettledAttempt, Settlement
 from swarm.workers.verdict import FAILED, LOST, WORKER_STOPPED, Ended, judge
 from swarm.workers.wakeup import Wakeup, drain
 
@@ -44,7 +44,7 @@ _MAX_SLEEP = 0.5  # seconds, where the system can wake us; then the clock of the
 _RETRY_INTERVAL = 0.5  # seconds
 
 
-class Attempt:
+class Attempt(SettledAttempt):
     """One attempt at a task, by a process."""
 
     def __init__(
@@ -63,12 +63,12 @@ class Attempt:
         on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.claim = claim
+        super().__init__(Settlement(queue, log, claim, delay=delay))
         self._queue = queue
         self._agent = agent
         self._results = results
         self._timeout = claim.task.spec.timeout or timeout
         self._grace = grace
-        self._settlement = Settlement(queue, log, claim, delay=delay)
         self._store_for_agent = store_for_agent
         self._variables = variables
         self._on_line = on_line
@@ -78,16 +78,6 @@ class Attempt:
         self._stops = 0
         self._timed_out = self._interrupted = False
         self._wakeup = Wakeup()
-
-    @property
-    def outcome(self) -> str:
-        """DONE, FAILED, STOPPED, LIMITED or LOST."""
-        return self._settlement.outcome
-
-    @property
-    def reason(self) -> str:
-        """Why the attempt ended so, or its result."""
-        return self._settlement.reason
 
     def stop(self) -> None:
         """End the attempt and release the task. A second call kills the agent at once.
@@ -117,15 +107,15 @@ class Attempt:
                 self._markers.finish(lambda: True)
 
     def _run(self) -> Task:
-        try:
-            starts = self._agent.starts(self.claim)
-            for start in starts:
-                task = self._begin(start)
-                if task is not None:
-                    return task
-        except BadInput as error:
-            return self._settlement.fail(str(error), final=True)
-        raise AssertionError("the last start of an agent resumes no session")
+        starts = self._agent.starts(self.claim)
+        while True:
+            try:
+                start = next(starts)
+            except BadInput as error:
+                return self._settlement.fail(str(error), final=True)
+            task = self._begin(start)
+            if task is not None:
+                return task
 
     def _begin(self, start: Start) -> Task | None:
         """Start a process and return the task, None if the session to resume is gone."""

@@ -24,13 +24,14 @@ from typing import Any
 from swarm.errors import LockLost, StoreError
 from swarm.inputs import is_plain_name
 from swarm.locks.lease import Lease
-from swarm.presets.contract import USAGE, Limit, Report
+from swarm.presets.contract import USAGE, Report
+from swarm.presets.limits import limit as make_limit
 from swarm.presets.readable import one_line
 from swarm.queue.previous import Previous
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.workers import feedback
-from swarm.workers.settlement import Settlement
+from swarm.workers.settlement import SettledAttempt, Settlement
 from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED, WORKER_STOPPED, Verdict
 from swarm.workers.wakeup import Wakeup
 
@@ -121,7 +122,7 @@ def name_of(function: Function) -> str:
     return name if is_plain_name(name) else "function"
 
 
-class FunctionAttempt:
+class FunctionAttempt(SettledAttempt):
     """One attempt at a task, by a function."""
 
     def __init__(
@@ -134,24 +135,14 @@ class FunctionAttempt:
         timeout: float | None,
         delay: float,
     ) -> None:
+        super().__init__(Settlement(queue, log, claim, delay=delay))
         self.claim = claim
         self._queue = queue
         self._function = function
         self._timeout = claim.task.spec.timeout or timeout
-        self._settlement = Settlement(queue, log, claim, delay=delay)
         self._stops = 0
         self._lost: LockLost | None = None
         self._wakeup = Wakeup()
-
-    @property
-    def outcome(self) -> str:
-        """DONE, FAILED, STOPPED, LIMITED or LOST."""
-        return self._settlement.outcome
-
-    @property
-    def reason(self) -> str:
-        """Why the attempt ended so, or its result."""
-        return self._settlement.reason
 
     def stop(self) -> None:
         """Ask the function to end. It ends when it calls `check`, or by itself."""
@@ -205,7 +196,7 @@ class FunctionAttempt:
             return Verdict(STOPPED, WORKER_STOPPED)
         except LimitReached as limit:
             text = one_line(str(limit), _MAX_REASON) or "the function met a limit"
-            return Verdict(LIMITED, text, limit=Limit(USAGE, limit.until, text))
+            return Verdict(LIMITED, text, limit=make_limit(USAGE, text, time.time(), limit.until))
         except TimeoutError as error:
             if time.monotonic() < deadline:
                 return _failure(error)

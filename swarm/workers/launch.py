@@ -156,11 +156,7 @@ def preset_agent(
             f"permissions is {permissions[:40]!r}, but must be one of {' '.join(PERMISSIONS)}."
         )
     preset = find(name, config)
-    if shutil.which(preset.program) is None:
-        raise BadInput(
-            f"the agent {preset.name} needs the program {preset.program!r}, which is not in PATH, "
-            f"or not executable. To install it: {preset.install}"
-        )
+    check_installed(preset)
     request = Request(
         "",
         permissions=permissions,
@@ -173,6 +169,15 @@ def preset_agent(
         budget=budget,
     )
     return PresetAgent(preset, request)
+
+
+def check_installed(preset: Preset) -> None:
+    """Raise BadInput, with the command that installs it, if a program is missing."""
+    if shutil.which(preset.program) is None:
+        raise BadInput(
+            f"the agent {preset.name} needs the program {preset.program!r}, which is not in PATH, "
+            f"or not executable. To install it: {preset.install}"
+        )
 
 
 def _repository() -> str:

@@ -22,6 +22,7 @@ from swarm.terminal.text import shorten
 from swarm.workers import breaker
 from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED, Verdict
 
+_COUNTED = ("turns", "input_tokens", "output_tokens")
 _MAX_DENIALS = 10  # in the status record
 _MAX_RESULT = 2000  # characters
 
@@ -133,7 +134,9 @@ class Settlement:
     def _add_usage(self, agent: str, report: Report) -> None:
         if not agent or not report.usage:
             return
-        usage = Usage(agent=agent, session=report.session, **report.usage)
+        counted = {name: int(report.usage.get(name, 0)) for name in _COUNTED}
+        cost = float(report.usage.get("cost_usd", 0.0))
+        usage = Usage(agent=agent, session=report.session, cost_usd=cost, **counted)
         claim, log = self._claim, UsageLog(self._log.store)
         known = log.of_task(claim.task.id)
         if report.counts_session and (known.agent, known.session) == (agent, report.session):
@@ -159,6 +162,23 @@ class Settlement:
             return self._queue.get(self._claim.task.id)
         except NoTask:  # the whole queue was removed
             return self._claim.task
+
+
+class SettledAttempt:
+    """An attempt whose end a Settlement records."""
+
+    def __init__(self, settlement: Settlement) -> None:
+        self._settlement = settlement
+
+    @property
+    def outcome(self) -> str:
+        """DONE, FAILED, STOPPED, LIMITED or LOST."""
+        return self._settlement.outcome
+
+    @property
+    def reason(self) -> str:
+        """Why the attempt ended so, or its result."""
+        return self._settlement.reason
 
 
 def _without(usage: Usage, known: Usage) -> Usage:

@@ -254,3 +254,31 @@ class TestNames:
         assert tool.lock(lambda: False, "schema.sql")["locked"]
         assert tool.say(lambda: False, "HELP", "x", "schema.sql")["said"]
         assert tool.say(lambda: False, "HELP", "x", TASK)["said"], "a task that is there"
+
+
+def test_the_words_about_the_last_attempt_are_quotes(
+    store: Store, tools: tuple[AgentTools, AgentSession]
+) -> None:
+    queue = TaskQueue(store)
+    queue.retry("failed", "ada", REASON)
+    answer = tools[0].claim(lambda: False, "failed")
+    assert answer["claimed"] and answer["previous"].keys() == {"reason", "note"}
+    assert_quoted(said(answer["previous"]))
+    queue.fail("failed", "me", answer["token"], REASON, final=True, feedback=f"ok\n{REASON}")
+    queue.retry("failed", "ada")
+    claimed = run("task", "claim", "failed", "--worker", "w").out.decode()
+    about = claimed.partition("The attempt before:")[2].partition("Next:")[0]
+    behind_bars = [line for line in about.splitlines() if line.startswith("    | ")]
+    assert len(behind_bars) == 3
+    assert_quoted("\n".join(line for line in about.splitlines() if line not in behind_bars))
+
+
+def test_the_reason_of_a_closed_gate_is_a_quote(
+    store: Store, tools: tuple[AgentTools, AgentSession]
+) -> None:
+    TaskQueue(store).close_gate("*", None, REASON, WORKER)
+    TaskQueue(store).add("free", "x")
+    answer = tools[0].claim(lambda: False)
+    assert answer["why"] == "gate" and answer["must_stop"] is True
+    assert_quoted(answer["reason"])
+    assert_quoted(run("gate", "list").out.decode())

@@ -883,7 +883,7 @@ class TestNeverBlocks:
             and done.stdout == ""
             and "took longer than" in done.stderr
         )
-        assert took < seconds + 1, "and a second for a busy machine"
+        assert seconds / 2 < took < 30, "the timeout of the store is 60 seconds"
 
     def test_hooks_work_on_a_server(self, swarm: Swarm, redis: Any) -> None:
         url = redis.url("hooks")

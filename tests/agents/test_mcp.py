@@ -350,7 +350,8 @@ def test_a_session_keeps_its_leases_and_the_next_answer_reports_a_lost_one(
             granted = await ask(client, "claim", task="b")
             assert (granted["claimed"], granted["must_stop"]) == (True, False)
             assert [(it["name"], it["must_stop"]) for it in granted["lost"]] == [("a", True)]
-            assert "other" in granted["lost"][0]["reason"]
+            # a heartbeat may come between the break and the claim
+            assert re.search("other|no lock", granted["lost"][0]["reason"])
             assert "lost" not in await ask(client, "board")
             report = await ask(client, "say", state="WAIT", text="I think", task="a")
             assert (report["said"], report["must_stop"]) == (False, True)

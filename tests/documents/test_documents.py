@@ -8,6 +8,7 @@
   stands behind it as a comment.
 - A ```sh or ```python block whose first line is `# file: NAME` is put there for the
   session of its section.
+- A ```toml block is a swarm.toml, a ```json block has settings of an agent.
 - A ```json record or ```json lock block holds values of that schema.
 """
 
@@ -35,11 +36,11 @@ from swarm.board.viewer import Viewer
 from swarm.cli import lock as cli_lock
 from swarm.cli import log as cli_log
 from swarm.cli import run as cli_run
-from swarm.cli import task
+from swarm.cli.queue import task
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable
-from swarm.project.config import Config, OwnAgent
+from swarm.project.config import Config, OwnAgent, parse
 from swarm.project.keys import REQUIRED, Key, keys_of
 from swarm.queue.events import STATES as TASK_STATES
 from swarm.queue.queue import TaskQueue, TaskSpec
@@ -57,6 +58,7 @@ EXECUTED = [
     "docs/reference/hooks.md",
     "docs/reference/projects.md",
     "docs/reference/queue.md",
+    "docs/how-to/run-agents.md",
     "docs/how-to/set-up-agents.md",
     "docs/reference/sprint.md",
     "docs/STATUS_PROTO.md",
@@ -214,12 +216,22 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def test_every_block_of_a_known_language_is_looked_at() -> None:
-    known = {"console", "python", "sh", "json record", "json lock", "js", ""}
+    known = {"console", "python", "sh", "json record", "json lock", "json", "toml", "js", ""}
     assert {block.info for document in DOCUMENTS for block in blocks(document)} <= known
     unnamed = [str(block) for block in found("sh") if not block.text.startswith("# file: ")]
     assert len(unnamed) == 1, (
         "only the two commands at the top of README.md stand in a block that is not run"
     )
+
+
+@pytest.mark.parametrize("block", found("toml"), ids=str)
+def test_a_swarm_toml_of_a_document_is_valid(block: Block) -> None:
+    assert parse(block.text, str(block)) != Config()
+
+
+@pytest.mark.parametrize("block", found("json"), ids=str)
+def test_settings_of_an_agent_in_a_document_are_json(block: Block) -> None:
+    assert json.loads(block.text)
 
 
 # The two commands at the top ----------------------------------------------------------

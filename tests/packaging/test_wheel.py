@@ -343,13 +343,12 @@ def test_a_schema_is_the_one_of_the_checkout(bare: Programs, name: str) -> None:
 
 def test_setup_writes_the_skill_and_removes_all_that_it_wrote(bare: Programs) -> None:
     (bare.here / ".git").mkdir()
-    bare.swarm("setup", "claude", "--skill", "--yes")
+    bare.swarm("setup", "claude", "--yes", code=1)  # without the extra, no server
+    assert [path.name for path in bare.here.iterdir()] == [".git"]
+    bare.swarm("setup", "claude", "--skill", "--no-mcp", "--yes")
     skill = (bare.here / ".claude/skills/swarm/SKILL.md").read_bytes()
     assert skill == (PACKAGE / "agents/plugin/skills/swarm/SKILL.md").read_bytes()
-    assert json.loads((bare.here / ".mcp.json").read_text())["mcpServers"]["swarm"] == {
-        "command": "swarm",
-        "args": ["mcp"],
-    }
+    assert "Bash(swarm:*)" in (bare.here / ".claude/settings.json").read_text()
     bare.swarm("setup", "claude", "--remove", "--yes")
     assert [path.name for path in bare.here.iterdir()] == [".git"]
 

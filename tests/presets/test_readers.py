@@ -37,6 +37,13 @@ class TestClaude:
             "cost_usd": 0.006,
         }
 
+    def test_the_tokens_of_an_attempt_that_was_cut_off_are_counted(self) -> None:
+        used = reader("claude")
+        for line in lines_of("claude", "success_edit")[0][:-1]:
+            used.feed(line)
+        usage = used.report(143).usage
+        assert (usage["turns"], usage["input_tokens"]) == (2, 2000)
+
     @pytest.mark.parametrize(
         ("name", "tool", "what", "cure"),
         [
@@ -246,6 +253,17 @@ class TestGemini:
         assert (report.result, report.session, report.error) == ("Done.", "5f0f", "")
         assert report.usage == stats
         assert [denial.what for denial in report.denials] == ["make"]
+
+    @pytest.mark.parametrize(
+        ("tool", "denied"),
+        [("write_file", ["write_file"]), ("run_shell_command", ["run_shell_command"]), ("fly", [])],
+    )
+    def test_a_tool_that_gemini_withholds_is_denied(self, tool: str, denied: list[str]) -> None:
+        used = reader("gemini")
+        used.feed(json.dumps({"type": "tool_use", "tool_name": tool, "tool_id": "t1"}))
+        error = {"type": "tool_not_registered", "message": f'Tool "{tool}" not found.'}
+        used.feed(json.dumps({"type": "tool_result", "tool_id": "t1", "error": error}))
+        assert [denial.tool for denial in used.report(0).denials] == denied
 
     @pytest.mark.parametrize(
         ("kind", "message", "limit"),

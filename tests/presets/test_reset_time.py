@@ -93,6 +93,11 @@ def test_a_time_without_a_zone_is_of_this_machine() -> None:
     assert at("try again at 9:00 AM.", before) == "2026-10-25 08:00:00"
 
 
+def test_a_time_that_no_limit_has_counts_as_unknown() -> None:
+    found = limit_in("usage limit reached|4999999999", NOW)
+    assert found is not None and found.until is None
+
+
 @pytest.mark.usefixtures("berlin")
 def test_without_data_about_a_zone_the_machines_own_zone_is_taken_and_named(
     monkeypatch: pytest.MonkeyPatch,

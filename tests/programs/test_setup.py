@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from swarm.agents.setup import plugin
 from swarm.queue.queue import TaskQueue
+from swarm.status.log import StatusLog
 from swarm.stores.file.store import FileStore
 from tests.conftest import ROOT
+from tests.support.at_a_terminal import wait_until
 from tests.support.model_server import Call, Refuse, Say, Script, Server, Turn
 from tests.support.programs.agents import CLAUDE, CODEX, Desk
 
@@ -112,22 +115,81 @@ def test_codex_installs_the_plugin_and_setup_does_not_double_it(desk: Desk) -> N
 
 
 def test_a_request_that_failed_for_good_fails_the_task_that_claude_code_claimed(
-    desk: Desk, model: Server
+    desk: Desk, model: Server, prepared: Path
 ) -> None:
-    directory = state(desk)
-    trust(desk)
-    desk.run("swarm", "task", "add", "login", "--prompt", "x")
-    desk.run("swarm", "setup", "claude", "--yes")
-    desk.environment["SWARM_WORKER"] = "me"
+    # Headless, the session ends at once, and its hook may be the first to end the claim.
+    settings = desk.work / ".claude/settings.json"
+    hooks = json.loads(settings.read_text())
+    del hooks["hooks"]["SessionEnd"]
+    settings.write_text(json.dumps(hooks))
     turns: list[Turn] = [
         Say("", (CLAUDE.shell("swarm task claim login"),)),
         Refuse(400, "bad request", "invalid_request_error"),
     ]
     model.scripts.append(Script(turns))
     desk.run(*CLAUDE.careful, stdin=PROMPT, check=False)
-    task = TaskQueue(FileStore(str(directory))).get("login")
-    assert (task.state, task.attempts) == ("ready", 1)
+    queue = TaskQueue(FileStore(str(prepared)))
+    wait_until(lambda: queue.get("login").state == "ready")
+    task = queue.get("login")
+    assert task.attempts == 1
     assert "the agent stopped" in task.reason and "bad request" in task.reason
+
+
+@pytest.fixture
+def pane(desk: Desk, prepared: Path) -> Iterator[Callable[..., str]]:
+    """tmux with one window, in which Claude Code runs interactively."""
+    settings = json.loads((desk.home / ".claude.json").read_text())
+    settings |= {"hasCompletedOnboarding": True, "customApiKeyResponses": {"approved": ["sk-test"]}}
+    settings["projects"][str(desk.work)]["enabledMcpjsonServers"] = ["swarm"]
+    (desk.home / ".claude.json").write_text(json.dumps(settings))
+    desk.environment["TERM"] = "xterm-256color"
+
+    def tmux(*command: str) -> str:
+        return desk.run("tmux", "-S", str(desk.directory / "tmux"), *command).stdout
+
+    tmux("new-session", "-d", "-x", "120", "-y", "40", "claude", "--permission-mode", "default")
+    yield tmux
+    tmux("kill-server")
+
+
+@pytest.fixture
+def prepared(desk: Desk) -> Path:
+    """A trusted project that is set up for Claude Code, with a task."""
+    directory = state(desk)
+    trust(desk)
+    desk.environment["SWARM_WORKER"] = "me"
+    desk.run("swarm", "task", "add", "login", "--prompt", "x")
+    desk.run("swarm", "setup", "claude", "--yes")
+    return directory
+
+
+def test_the_task_of_an_interactive_claude_code_waits_goes_on_and_fails_with_it(
+    prepared: Path, pane: Callable[..., str], model: Server
+) -> None:
+    turns: list[Turn] = [
+        Say("", (Call("mcp__swarm__claim"),)),
+        Say("", (CLAUDE.shell("touch other"),)),
+        Refuse(400, "bad request", "invalid_request_error"),
+    ]
+    model.scripts.append(Script(turns))
+    log = StatusLog(FileStore(str(prepared)))
+
+    def records() -> list[tuple[str, str]]:
+        return [(found["state"], found.get("reason", "")) for _, found in log.query("login")]
+
+    wait_until(lambda: "❯" in pane("capture-pane", "-p"))
+    pane("send-keys", PROMPT)
+    wait_until(lambda: PROMPT in pane("capture-pane", "-p"))
+    pane("send-keys", "Enter")
+    wait_until(lambda: len(records()) == 2)
+    assert records()[1] == ("WAIT", "waits for permission: Bash: touch other")
+    wait_until(lambda: "❯ 1. Yes" in pane("capture-pane", "-p"))
+    pane("send-keys", "Enter")
+    wait_until(lambda: len(records()) == 4)
+    assert records()[2] == ("START", "goes on")
+    assert records()[3][0] == "ERROR" and "bad request" in records()[3][1]
+    task = TaskQueue(FileStore(str(prepared))).get("login")
+    assert (task.state, task.attempts) == ("ready", 1)
 
 
 def lines(output: str) -> list[dict[str, Any]]:

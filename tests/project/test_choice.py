@@ -100,15 +100,16 @@ class TestCommands:
         assert f"SWARM_STATE_DIR={root}/.swarm\n" in done.stdout
         assert f"AI_SWARM_DIR={root}/.swarm\n" in done.stdout
 
-    def test_a_command_that_runs_long_stays_with_its_swarm(self, tmp_path: Path) -> None:
-        """A project that is made around it, or nearer to it, must not take its lock."""
+    def test_a_worker_stays_with_its_swarm(self, tmp_path: Path) -> None:
+        """A project that is made nearer to it must not take its task."""
         root = project(tmp_path / "p")
         sub = root / "sub"
         sub.mkdir()
-        script = f"mkdir .swarm; {sys.executable} -P {ROOT}/swarm/__main__.py lock check t"
-        done = swarm_in(sub, "run", "t", "--", "sh", "-c", script)
-        assert done.returncode == 0 and "t: Active" in done.stdout, done.stderr
-        assert not holds(root / ".swarm", "t") and not holds(sub / ".swarm", "t")
+        swarm_in(root, "task", "add", "t", "--prompt", "x")
+        done = swarm_in(sub, "worker", "--id", "1", "--until-empty", "--exec", "mkdir .swarm")
+        assert done.returncode == 0 and "1 done" in done.stdout, done.stdout + done.stderr
+        assert os.listdir(sub / ".swarm") == []
+        assert swarm_in(root, "task", "list").stdout.startswith("done ")
 
     def test_a_removed_working_directory_is_an_error_and_no_other_swarm(
         self, tmp_path: Path

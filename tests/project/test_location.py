@@ -140,6 +140,19 @@ class TestWorktrees:
         project(tmp_path / "all")
         assert found(tmp_path / "all" / "wt") == str(tmp_path / "all")
 
+    def test_a_checkout_with_its_repository_elsewhere_is_a_checkout(self, tmp_path: Path) -> None:
+        (tmp_path / "p").mkdir()
+        git(tmp_path / "p", "init", "-q", f"--separate-git-dir={tmp_path}/elsewhere")
+        assert (tmp_path / "p" / ".git").is_file()
+        assert location.checkout(str(tmp_path / "p")) == f"{tmp_path}/p"
+        assert found(tmp_path / "p") is None
+
+    def test_a_relative_link_is_followed(self, tmp_path: Path) -> None:
+        main = project(checkout(tmp_path / "main"))
+        git(main, "worktree", "add", "-q", str(tmp_path / "wt"))
+        (tmp_path / "wt" / ".git").write_text("gitdir: ../main/./.git/worktrees/wt\n")
+        assert found(tmp_path / "wt") == str(main)
+
     def test_a_directory_that_only_begins_like_git_is_no_repository(self, tmp_path: Path) -> None:
         main = project(checkout(tmp_path / ".github" / "main"))
         git(main, "worktree", "add", "-q", str(tmp_path / "wt"))
@@ -268,6 +281,20 @@ class TestTrust:
         shared.chmod(0o1777)
         os.chown(shared / ".swarm", NOBODY, NOBODY)
         assert found(shared / "mine") is None
+
+    @pytest.mark.parametrize("kind", ["file", "directory"])
+    def test_a_planted_git_entry_in_such_a_directory_does_no_harm(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        shared = tmp_path / "tmp"
+        (shared / "mine").mkdir(parents=True)
+        shared.chmod(0o1777)
+        if kind == "file":
+            (shared / ".git").write_text("gitdir: /nowhere\n")
+        else:
+            (shared / ".git").mkdir()
+        assert found(shared / "mine") is None
+        assert location.checkout(str(shared / "mine")) == ""
 
 
 class TestCurrent:

@@ -298,6 +298,7 @@ class TestFold:
             assert [gate.agent for gate in gates.closed(NOON)] == ["claude", "codex"]
             assert [gate.agent for gate in gates.closed(NOON + 2)] == ["claude"]
             assert gates.number == 3 and gates.approved("budget") == 5.25
+            assert gates.get("claude") == state.gates.closed(NOON)[0]
             assert (gates.closings("claude"), gates.closings("other")) == (1, 0)
 
     @pytest.mark.parametrize(
@@ -314,6 +315,41 @@ class TestFold:
         state = QueueState()
         assert state.apply(line) is False and state.damaged == 1
         assert state.gates.number == 0 and state.gates.closed(NOON) == []
+
+    def test_a_closing_without_optional_fields_is_valid(self) -> None:
+        gates = Gates()
+        assert gates.close({"gate": "claude"})
+        assert gates.get("claude") == Gate("claude", "", "", "", "", 1, 0.0, 0.0)
+        assert gates.open({"gate": "claude"}) and gates.approved("claude") == 0
+        assert gates.close({"gate": "claude", "until": to_iso(NOON)})
+        early = {"agent": "claude", "at": to_iso(1e6), "gates": 9}
+        assert gates.against("a", early), "a gate of no known time was not closed in the future"
+
+    def test_only_a_higher_budget_passes_the_gate_of_a_budget(self) -> None:
+        gates = Gates()
+        for name in ("claude", "budget", "task:a"):
+            assert gates.close(closing(name, budget=0.5))
+        claim = {"agent": "claude", "at": to_iso(NOON), "budget": 0.6, "task_budget": 0.6}
+        assert gates.against("b", claim), "the gate of an agent knows no budget"
+        assert gates.open({"gate": "claude"})
+        assert not gates.against("b", claim) and not gates.against("a", claim)
+        assert gates.against("b", {**claim, "budget": 0.5})
+        assert gates.against("a", {**claim, "task_budget": 0.5})
+        for name in ("budget", "task_budget"):
+            assert gates.against("a", {key: claim[key] for key in claim if key != name})
+
+    def test_a_gate_of_a_budget_that_a_user_closed_is_passed_by_no_budget(self) -> None:
+        gates = Gates()
+        assert gates.close(closing("budget"))
+        assert gates.against("a", {"agent": "claude", "at": to_iso(NOON), "budget": 9.0})
+        assert not gates.close(closing("budget", budget=9.0))
+
+    def test_a_closed_gate_changes_for_a_higher_budget_alone(self) -> None:
+        gates = Gates()
+        assert gates.close(closing("budget", budget=0.5, spent=0.5))
+        assert not gates.close(closing("budget", budget=0.5, spent=0.7))
+        assert gates.close(closing("budget", budget=0.6, spent=0.7))
+        assert gates.open({"gate": "budget"}) and gates.approved("budget") == 0.7
 
     def test_of_several_closed_gates_the_one_that_opens_last_is_named(self) -> None:
         gates = Gates()

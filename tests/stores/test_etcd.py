@@ -186,7 +186,7 @@ def test_a_wait_ends_after_its_timeout(store: EtcdStore) -> None:
     began = time.monotonic()
     assert not store.wait("status", store.append("status", b"x"), 0.3)
     store.watch("locks/a", None, 0.3)
-    assert 0.6 <= time.monotonic() - began < 2
+    assert 0.6 <= time.monotonic() - began < 10
 
 
 def test_a_forked_child_uses_the_store_of_its_parent(store: EtcdStore) -> None:
@@ -581,7 +581,7 @@ def test_a_silent_server_is_an_error_within_the_timeout_and_used_when_it_is_back
         began = time.monotonic()
         with pytest.raises(StoreError, match=r"cannot be reached: .*timed out"):
             verb()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
     own_server.resume()
     assert store.replace("locks/a", b"one", b"two")
 
@@ -613,11 +613,11 @@ def test_another_member_is_used_if_one_is_down_or_silent(
         store = opened(f"etcd://{hosts}?swarm={namespace}&timeout=6")
         began = time.monotonic()
         assert store.create("locks/a", b"one")
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 5.5, "the timeout is 6 seconds"
         began = time.monotonic()
         store.close()
         assert store.remove("locks/a", b"one")
-        assert time.monotonic() - began < 0.5  # beginning with the one that answered
+        assert time.monotonic() - began < 0.95  # beginning with the one that answered
 
 
 def test_appends_continue_when_the_leader_is_killed(

@@ -249,7 +249,7 @@ def test_a_list_of_locks_stops_at_the_first_unreachable_answer(
             begun = time.monotonic()
             answer = run(*command)
             assert answer.code == 3 and b"cannot be reached" in answer.err
-            assert time.monotonic() - begun < 4
+            assert time.monotonic() - begun < 7, "not 20 times the timeout"
             server.resume()
 
 

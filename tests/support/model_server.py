@@ -16,7 +16,7 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,11 +28,15 @@ INPUT_TOKENS, OUTPUT_TOKENS = 1000, 100  # of every answer
 
 @dataclass(frozen=True)
 class Call:
-    """A tool that the model wants to use. A `text` argument is for tools without JSON."""
+    """A tool that the model wants to use.
+
+    A tool without JSON takes a `text`. Codex groups the tools of MCP servers in namespaces.
+    """
 
     tool: str
     arguments: Mapping[str, object] = field(default_factory=dict)
     text: str | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,16 +73,19 @@ Turn = Say | Refuse
 
 @dataclass
 class Script:
-    """Turns for the conversations whose user messages contain `prompt`."""
+    """Turns for the conversations whose user messages contain `prompt`.
 
-    turns: Sequence[Turn]
+    A turn that depends on the time of the request is a function.
+    """
+
+    turns: Sequence[Turn | Callable[[], Turn]]
     prompt: str = ""
     taken: int = 0
 
     def next_turn(self) -> Turn:
         turn = self.turns[min(self.taken, len(self.turns) - 1)]
         self.taken += 1
-        return turn
+        return turn() if callable(turn) else turn
 
 
 @dataclass(frozen=True)
@@ -420,6 +427,11 @@ def _output_call(call: Call) -> JSON:
     names = {"id": f"fc_{uuid.uuid4().hex[:24]}", "call_id": f"call_{uuid.uuid4().hex[:24]}"}
     if call.text is not None:
         return {"type": "custom_tool_call", **names, "name": call.tool, "input": call.text}
+    if call.tool == "tool_search":
+        search = {"execution": "client", "arguments": dict(call.arguments), "status": "completed"}
+        return {"type": "tool_search_call", **names, **search}
+    if call.namespace is not None:
+        names["namespace"] = call.namespace
     arguments = json.dumps(dict(call.arguments))
     return {"type": "function_call", **names, "name": call.tool, "arguments": arguments}
 

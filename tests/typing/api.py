@@ -51,9 +51,9 @@ from swarm import (
     tmux_manager,
     worker_smart,
 )
-from swarm.task_queue import TaskSpec
+from swarm.task_queue import Gate, Previous, TaskSpec
 from swarm.tmux_manager import StartReport, StoppedAgent
-from swarm.worker_smart import Tally
+from swarm.worker_smart import LimitReached, Tally, Work, preset_agent
 
 
 def locks(store: Store) -> None:
@@ -108,7 +108,13 @@ def queue(store: Store) -> None:
         tasks.fail("login", "worker-1", claim.token, "no compiler", delay=5.0, final=True), Task
     )
     assert_type(tasks.release("login", "worker-1", claim.token), Task)
-    assert_type(tasks.retry("login", "worker-1"), Task)
+    assert_type(tasks.retry("login", "worker-1", "use the index"), Task)
+    assert_type(tasks.reopen("login", "worker-1", note="not all"), Task)
+    assert_type(tasks.claim("worker-1", agent="claude", budget=5.0, task_budget=1), Claim)
+    assert_type(claim.previous, Previous | None)
+    assert_type(tasks.close_gate("claude", None, "usage limit", "worker-1"), Gate)
+    assert_type(tasks.open_gate("claude", "worker-1"), bool)
+    assert_type(tasks.gates(), list[Gate])
     assert_type(tasks.cancel("login", "worker-1", "not needed"), Task)
     assert_type(tasks.get("login"), Task)
     assert_type(tasks.tasks("ready"), list[Task])
@@ -169,7 +175,23 @@ def workers(store: Store, claim: Claim, tell: Callable[[str, str, str], object])
     assert_type(worker.queue, TaskQueue)
     tally = assert_type(worker.tally, Tally)
     assert_type((tally.done, tally.failed, tally.released, tally.lost), tuple[int, int, int, int])
+    assert_type(worker.agent_name, str)
     worker.stop()
+    SmartWorker("w", preset_agent("claude", permissions="edit", model="m"), budget=5.0)
+    SmartWorker("w", lambda work: 5)  # type: ignore[arg-type,return-value]
+
+
+def function(work: Work) -> str | None:
+    assert_type((work.prompt, work.worker, work.token), tuple[str, str, int])
+    assert_type(work.task, Task)
+    work.lease.check()
+    assert_type(work.lease.seconds_left, float)
+    work.add_usage(turns=1, cost_usd=0.5)
+    if work.previous is not None:
+        assert_type(work.previous.reason, str)
+        raise LimitReached("later", until=5.0)
+    SmartWorker("w", function)
+    return None
 
 
 def panes() -> None:

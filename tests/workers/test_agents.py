@@ -415,11 +415,8 @@ class TestFeedback:
         worker = SmartWorker("w", ["sh", "-c", script], store=store, backoff=0.0)
         worker.run(until_empty=True)
         lines = (results / "a.2.out").read_text().splitlines()
-        assert (
-            lines[0] == "Fix it."
-            and "|   exit code 3" in lines
-            and lines[-1].endswith("](Fix it.)")
-        )
+        assert lines[0] == "Fix it." and "|   exit code 3" in lines
+        assert lines[-1].endswith("](Fix it.)")
         queue.add("b", "Fix it.", command=f'{script}; echo "$SWARM_LAST_FAILURE"')
         SmartWorker("w", store=store, backoff=0.0).run(until_empty=True)
         lines = (results / "b.2.out").read_text().splitlines()

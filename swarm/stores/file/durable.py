@@ -10,11 +10,11 @@
 Each sync costs about a hundred times as much as the change itself. So the content and
 the name of a new record are synced one directly after the other: most filesystems then
 write both at once. A loss of power between the two syncs may leave an unreadable record
-of a lock that no worker was told it had.
+of a lock. No worker was told that it has this lock.
 
 Not synced: scratch directories, intents and everything else in directories with a dot.
 Scratch directories and intents are of no use after a reboot. Token counters need no
-sync either; the module `tokens` says why.
+sync; the module `tokens` says why.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _entry_times(folder: str, suffix: str = "") -> Iterator[float]:
             try:
                 yield os.lstat(f"{folder}/{name}").st_mtime
             except FileNotFoundError:
-                pass  # just removed
+                pass  # the file was just removed
 
 
 def _is_old(moment: float) -> bool:
@@ -101,7 +101,7 @@ def _names_token(path: str) -> bool:
                     return True
                 before = block[-len(_TOKEN) :]
     except FileNotFoundError:
-        pass  # just removed
+        pass  # the file was just removed
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO):
             raise

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _READ_BLOCK = 65536  # bytes
 _LINE_ESTIMATE = 1024  # bytes in which most lines fit
-_SEARCH_BLOCK = 1 << 18  # bytes searched at a time: the processor's cache holds them
+_SEARCH_BLOCK = 1 << 18  # bytes searched at a time; they fit into the processor's cache
 _MEMMEM_MIN_BYTES = 1 << 25  # in a smaller file, loading the C library's search costs more
 _FINGERPRINT_BYTES = 80  # of the first line
 _FINGERPRINT_MODULUS = 0xFFFFFFFB  # the largest prime below 2**32
@@ -61,7 +61,7 @@ def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[byte
         stop = data.rfind(b"\n") + 1
         if not stop:
             return
-        # One byte is found much faster than several, and a backslash is rare.
+        # Look for the first byte first, which is faster. A backslash, for example, is rare.
         found = [
             _find(data, text, 0, stop) if text[:1] in data and contains(data, text) else stop
             for text in texts
@@ -142,10 +142,10 @@ def last_newline(fd: int, end: int) -> int:
 
 
 def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
-    """Return the last `count` lines, or fewer that have `limit` bytes or more. `end` is
-    behind a newline.
+    """Return the last `count` lines, or fewer lines that have `limit` bytes or more.
+    `end` is the offset behind a newline.
 
-    Read no more blocks of the file than these lines need.
+    Read no more blocks of the file than the returned lines need.
     """
     blocks: list[bytes] = []
     newlines = whole = 0
@@ -161,12 +161,14 @@ def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
     blocks.clear()  # a line may have many MiB: do not hold it three times
     lines = text.split(b"\n")[:-1]
     if begin > 0 and lines:
-        del lines[0]  # may be half a line
+        del lines[0]  # the first line may be half a line
     return last_within(lines[-count:], limit)
 
 
 def last_within(lines: list[bytes], limit: int) -> list[bytes]:
-    """Return the last lines: as few as have `limit` bytes, else all."""
+    """Return the fewest last lines that have `limit` bytes, or all lines if they have
+    less.
+    """
     size = 0
     for number, line in enumerate(reversed(lines), 1):
         size += len(line)

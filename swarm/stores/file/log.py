@@ -42,9 +42,9 @@ class FileLog:
         """Use `path` as the live file, and the directory `parts_dir` for the parts of
         the log.
 
-        With `max_bytes`, an append that makes the live file that large rotates the log.
-        `sync_dir` makes the names in a directory survive a loss of power. If `sync_dir`
-        is given, every appended line survives a loss of power too.
+        With `max_bytes`, an append that brings the live file to this size rotates the
+        log. `sync_dir` makes the names in a directory survive a loss of power. If
+        `sync_dir` is given, every appended line survives a loss of power too.
         """
         self._path = path
         self._parts_dir = parts_dir
@@ -58,7 +58,7 @@ class FileLog:
         return self._writer.append(line)
 
     def rotate(self, min_bytes: int = 1) -> bool:
-        """Rotate the log if the live file has `min_bytes`.
+        """Rotate the log if the live file has at least `min_bytes` bytes.
 
         Return False if the live file is smaller, or if another process rotated the log
         just now.
@@ -101,7 +101,9 @@ class FileLog:
         return self._open_reader().search(texts)
 
     def close(self) -> None:
-        """Close the files that no call uses at the moment. The next call opens them again."""
+        """Close the files that no call uses at the moment. The next call opens its
+        files again.
+        """
         self._writer.close()
         if self._reader is not None:
             self._reader.close()

@@ -1,12 +1,12 @@
 """Cursors, which are positions in a log, and views, which are the files of a log at one
 moment.
 
-A cursor is "number:offset:fingerprint".  The number names a part or the live file.  The
-live file has the number after the last part.  The fingerprint tells a file from another
-file that has its number now.
+A cursor is "number:offset:fingerprint". The number names a part or the live file. The
+live file has the number after the last part. The fingerprint shows whether another file
+has this number now.
 
-Promised: no line behind a cursor is skipped.  If the file of a cursor is not there any
-more, reading starts at the beginning of the oldest file.  Lines may then be read twice.
+Promised: no line behind a cursor is skipped. If the file of a cursor is missing,
+reading starts at the beginning of the oldest file, and lines may be read twice.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class LogView:
         """Yield the file that a cursor names, and all later files of the log. The live
         file comes last.
 
-        A file is open until the next file is asked for.  A missing file is skipped.  If
-        the cursor fits no file, yield the oldest file with lines, and end: `continues`
-        must show that reading started again.
+        A file is open until the next file is asked for. A missing file is skipped. If
+        no file fits the cursor, yield only the oldest file with lines, so that
+        `continues` shows that reading started again.
         """
         number, offset, mark = parse_cursor(cursor)
         numbers = (*sorted(self.parts), self.number)
@@ -131,7 +131,7 @@ class LogView:
         """Return whether the live file has the same first line, and a line ends at the
         offset.
 
-        If not, another program has replaced the content of the file.
+        If the result is False, another program has replaced the content of the file.
         """
         at_line_start = is_line_start(self.live.fd, self.offset, self.size)
         return at_line_start and fingerprint(self.live.fd, self.offset) == self.fingerprint
@@ -151,7 +151,7 @@ class ViewedFile:
 
     def __init__(self, number: int, file: OpenFile, end: int, *, shared: bool) -> None:
         self._file = file
-        self._shared = shared  # the live file, which the view closes
+        self._shared = shared  # whether this is the live file, which the view closes
         self.number = number
         self.fd = file.fd
         self.start = 0

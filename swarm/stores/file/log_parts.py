@@ -2,16 +2,17 @@
 
     <parts_dir>/<number>-<random>/   made by one rotation; empty until its rename
         part                         the file that was the live file
-        end                          a symlink; its target is the number of bytes of
-                                     `part` that count, up to the end of a whole line
+        end                          a symlink; its target is the offset at which the
+                                     part ends, behind a whole line
     <parts_dir>/.<number>/           empty; the number of the last part, which stays
                                      when a user removes the parts
 
-`log_rotation` makes these.  A number is used once, unless a user removes `.<number>`
-too.  Entries that swarm did not make hide no lines:
+`log_rotation` makes these files. Readers ignore all bytes of `part` behind its end. The
+number of a part is used once, unless a user removes `.<number>` too. Entries that swarm
+did not make do not hide lines of the log:
 
 - a part that was removed is skipped;
-- an invalid `end` counts as the end of the file;
+- if `end` is invalid, the part ends with its file;
 - anything but a real directory is ignored.
 
 A part that exists and cannot be read is an error.
@@ -33,7 +34,8 @@ _DIGITS_OF_LAST = 10
 class OpenFile:
     """A descriptor, which only this object closes.
 
-    In a forked child the object closes nothing: the number may be another file by now.
+    In a forked child the object closes nothing: the number may belong to another file
+    by now.
     """
 
     __slots__ = ("fd", "pid")
@@ -77,8 +79,8 @@ def find_live(path: str) -> tuple[tuple[int, int] | None, int]:
 
 
 def identity_of(found: os.stat_result) -> tuple[int, int]:
-    """Return the identity of a file: device and inode, which no other existing file
-    has.
+    """Return the identity of a file: device and inode. No other existing file has the
+    same identity.
     """
     return found.st_dev, found.st_ino
 
@@ -102,9 +104,10 @@ def find_parts(parts_dir: str) -> Parts:
 
 
 def note_last_number(parts_dir: str, number: int) -> None:
-    """Let the number of a new part stay in use when the part is removed.
+    """Store the number of a new part, so that no later part gets the same number.
 
-    Ignore errors.  Without this number, readers read from the oldest part again.
+    Ignore errors. If a part is removed and its number is not stored, readers read from
+    the oldest part again.
     """
     try:
         os.mkdir(f"{parts_dir}/.{number:0{_DIGITS_OF_LAST}d}", DIR_MODE)
@@ -116,9 +119,9 @@ def note_last_number(parts_dir: str, number: int) -> None:
 
 
 def open_part(part: str) -> tuple[OpenFile, int] | None:
-    """Open a part. Return its file and the number of bytes that count.
+    """Open a part, and return its file and the offset at which the part ends.
 
-    If no process has decided this number yet, decide it. Return None if the part was
+    If no process has decided this offset yet, decide it. Return None if the part was
     removed.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -133,7 +136,7 @@ def open_part(part: str) -> tuple[OpenFile, int] | None:
                 os.symlink(str(last_newline(file.fd, size)), f"{part}/end")
             except FileExistsError:
                 pass
-        size = os.fstat(file.fd).st_size  # another process may have decided for more bytes
+        size = os.fstat(file.fd).st_size  # another process may have decided for a later end
         return file, last_newline(file.fd, min(int(end), size) if _is_number(end) else size)
     except BaseException:
         file.close()
@@ -141,9 +144,10 @@ def open_part(part: str) -> tuple[OpenFile, int] | None:
 
 
 def decide_end(part: str) -> int:
-    """Return the number of bytes of a part that count.
+    """Return the offset at which a part ends. Readers ignore all bytes behind this
+    offset.
 
-    If no process has decided this number yet, decide it.
+    If no process has decided this offset yet, decide it.
     """
     opened = open_part(part)
     if opened is None:
@@ -180,7 +184,7 @@ def _rotations(parts_dir: str, names: list[str]) -> list[tuple[int, str]]:
 
 
 def _last_numbers(names: list[str]) -> list[int]:
-    """Return the numbers of `note_last_number`: one, or two while it changes."""
+    """Return the numbers that `note_last_number` stored: one, or two during a change."""
     return [
         int(name[1:])
         for name in names

@@ -1,5 +1,5 @@
-"""Read a log: after a cursor, from its end, or line by line. The module `log` has the
-promises.
+"""Read a log: after a cursor, from its end, or line by line. The module `log` describes
+the promises.
 
 A read that ends in the live file caches its view. The next read uses the cached view
 and opens no file, if the file of the view is still the live file and unchanged.
@@ -141,7 +141,8 @@ class LogReader:
             except FileNotFoundError:
                 return LogView(OpenFile(-1), None, 0, find_parts(self._parts_dir))
             try:
-                # The size comes first: bytes added to a rotated file may not count.
+                # Read the size first: bytes that are added after a rotation may be
+                # behind the end of the part.
                 found = stat_regular_file(live.fd, self._path)
                 parts = find_parts(self._parts_dir)
                 if find_live(self._path)[0] == identity_of(found):

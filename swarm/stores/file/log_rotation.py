@@ -5,14 +5,14 @@ into that directory. Writers may have the file open during the rename, so three 
 apply.
 
 1. A part has an end. The first process that creates the file `end` decides the end
-   (`log_parts.decide_end`). Bytes that a late writer adds behind the end do not count.
-   The late writer notices that the live path is another file than the file it wrote to.
-   The late writer then appends its line again.
+   (`log_parts.decide_end`). Readers ignore bytes that a late writer adds behind the
+   end. The late writer notices that the live path is another file than the file it
+   wrote to. After that, the late writer appends its line again.
 2. A process decides the end of the last part before it writes to a new live file.  So
    all lines of a part come before all lines of later files.
-3. A rotation removes the empty directories of other rotations before its own rename.
-   The kernel then refuses the rename of the other process, however long that process
-   was stopped.  So parts are numbered in the order in which they were filled.
+3. A rotation removes the empty directories of other rotations before its own rename. So
+   the kernel refuses the rename of another rotation, however long its process was
+   stopped. So the numbers of parts follow the order in which the parts were filled.
 
 `log_writer` obeys rules 1 and 2, and this module obeys rule 3.  Promised: a rotation
 neither loses nor reorders a line.
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 def rotate(
     path: str, parts_dir: str, *, min_bytes: int, make_dirs: Callable[[str], None]
 ) -> str | None:
-    """Rotate the log if its live file has `min_bytes`. Return the directory of the part.
+    """Rotate the log if its live file has `min_bytes` bytes. Return the part's
+    directory.
 
     Return None if the live file is smaller, or if another process rotated the log just
     now.  Raise StoreError if the live file is a symbolic link.

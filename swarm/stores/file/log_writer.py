@@ -1,5 +1,5 @@
-"""Append to a log. The module `log` has the promises, `log_rotation` has the rules of a
-rotation.
+"""Append to a log. The module `log` describes the promises, `log_rotation` the rules of
+a rotation.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TORN_LINE_POLL = 0.005  # seconds
 class LogWriter:
     """Append lines to the live file, and rotate the log.
 
-    An append takes an open file out of `_idle`, or opens another file.  So an append
-    shares nothing with the append that it interrupts, in a signal handler or finalizer.
-    It needs no lock, which such an append could never get.
+    An append takes an open file out of `_idle`, or opens another file. So an append in
+    a signal handler or finalizer shares nothing with the append that it interrupts. An
+    append takes no lock, because an interrupted append would never release the lock.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LogWriter:
         return cursor
 
     def rotate(self, min_bytes: int) -> bool:
-        from swarm.stores.file.log_rotation import rotate  # few appends rotate the log
+        from swarm.stores.file.log_rotation import rotate  # few appends need this module
 
         part = rotate(self._path, self._parts_dir, min_bytes=min_bytes, make_dirs=self._make_dirs)
         if part is None:
@@ -94,7 +94,7 @@ class LogWriter:
                 os.fsync(file.fd)
             if self._max_bytes and end >= self._max_bytes:
                 self._try_to_rotate()
-                self.close()  # the other files were rotated too: the disk would keep them
+                self.close()  # the other files were rotated too: open files take disk space
             else:
                 reusable = len(self._idle) < _MAX_IDLE
             return f"{file.number}:{end}:{file.fingerprint}"
@@ -116,7 +116,7 @@ class LogWriter:
     def _write(self, file: _LiveFile, data: bytes) -> int:
         """Write a line. Return the offset at which the line ends.
 
-        Return 0 if the line does not count, because the file was rotated before the
+        Return 0 if readers ignore the line, because the file was rotated before the
         write.
         """
         fd = file.fd
@@ -148,7 +148,7 @@ class LogWriter:
     def _take_file(self) -> _LiveFile:
         while file := self._pop_idle():
             if file.pid == os.getpid():
-                return file  # a forked child shares the file position with its parent
+                return file  # not a parent's file, which shares its position with the parent
         return self._open_file()
 
     def _pop_idle(self) -> _LiveFile | None:
@@ -177,7 +177,9 @@ class LogWriter:
             file.close()  # the file was rotated after it was opened
 
     def _prepare(self, file: _LiveFile) -> bool:
-        """Get a file ready for appending. Return False if it is not the live file."""
+        """Get a file ready for appending. Return False if the file is not the live
+        file.
+        """
         file.identity = identity_of(os.fstat(file.fd))
         parts = find_parts(self._parts_dir)
         file.number = parts.last + 1
@@ -193,7 +195,7 @@ class LogWriter:
         return find_live(self._path)[0] == identity
 
     def _counts(self, identity: tuple[int, int], end: int) -> bool:
-        """Return whether the bytes before `end` of a rotated file count in its part."""
+        """Return whether the part of a rotated file includes all bytes before `end`."""
         parts = find_parts(self._parts_dir).directories
         for number in sorted(parts, reverse=True):
             try:
@@ -220,8 +222,9 @@ class LogWriter:
 class _LiveFile(OpenFile):
     """The live file, open for appending.
 
-    `end` is the offset at which the last line written through this object ended.  While
-    no one else writes, no read is needed to find out whether the last line is torn.
+    `end` is the offset at which the last line written through this object ended. While
+    no other process writes, this object knows without a read that the last line is
+    whole.
     """
 
     __slots__ = ("end", "fingerprint", "identity", "number")
@@ -235,7 +238,7 @@ class _LiveFile(OpenFile):
 
 
 def _size_with_whole_lines(fd: int, size: int) -> int:
-    """Wait until the last line is terminated. Return the file's size.
+    """Wait a moment until a newline ends the last line. Return the file's size.
 
     Return -1 if the last line stays unterminated.
     """

@@ -77,9 +77,10 @@ class SingleRecord:
 
 
 class _ReportsLastStep(Filesystem):
-    """A filesystem that raises RenameFailed if the record cannot get its name.
+    """A filesystem that raises RenameFailed if the last step, which gives the record
+    its name, fails.
 
-    The users who share the directory may read the record.
+    All users who share the directory may read the record.
     """
 
     file_mode = 0o644
@@ -95,6 +96,6 @@ def _report(call: Callable[[str, str], None], source: str, target: str) -> None:
     try:
         call(source, target)
     except (FileExistsError, FileNotFoundError):
-        raise  # `swap` expects these
+        raise  # `swap` handles these errors
     except OSError as error:
         raise RenameFailed(error.errno, error.strerror, source, None, target) from error

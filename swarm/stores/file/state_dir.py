@@ -2,14 +2,14 @@
 used.
 
 `named` chooses the directory: that of a variable, else that of the project, else the
-default.  Every part of swarm that reads or writes there gets the directory from `given`
-or from its store, and so passes these checks:
+default. Every part of swarm that uses the directory gets it from `given` or from its
+store, and so passes these checks:
 
 - The default path can be guessed, and every user may write to /tmp.  A user who makes
   the directory first could read and forge the state of others.  So a default directory
   is refused if it is a symlink, belongs to another user, or may be written to by others.
-- Root changes nothing in the directory of another user.  The files would be root's, and
-  their owner could not work there any more.
+- Root changes nothing in the directory of another user. New files would belong to root,
+  and the owner of the directory could not work in it any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from swarm.stores.file.syscalls import make_dirs
 def given() -> StateDir:
     """Return the state directory of this call. Create nothing.
 
-    Raise StoreError if it may be under another user's control.
+    Raise StoreError if the directory may be under another user's control.
     """
     directory = named()
     directory.refuse_untrusted()
@@ -154,7 +154,7 @@ def refuse_root(path: str, what: str) -> None:
     try:
         owner = os.stat(path).st_uid
     except OSError:
-        return  # a missing directory will be root's; other errors come up by themselves
+        return  # a missing directory will be root's; other errors appear at the first use
     if owner:
         name = owner_name(owner)
         raise StoreError(

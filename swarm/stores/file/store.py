@@ -1,7 +1,7 @@
 """The store on files: records, tokens, logs and caches under one state directory.
 
 The module `swap` changes records, `tokens` counts tokens, and `log` appends lines. This
-module combines the three to the methods of `stores.contract.Store`. Every OSError
+module combines these modules into the methods of `stores.contract.Store`. Every OSError
 becomes a StoreError that says what to do.
 """
 
@@ -28,7 +28,7 @@ _WATCH_RENEWAL = 1.0  # seconds; the watched directory may have been replaced me
 
 
 def _explains_errors(*names: str, writes: bool) -> Callable[[type[FileStore]], type[FileStore]]:
-    """Make these methods raise StoreError with advice in place of OSError.
+    """Make the named methods raise StoreError with advice in place of OSError.
 
     With `writes`, refuse root in the directory of another user.
     """
@@ -202,7 +202,7 @@ class FileStore:
         return self._cache().get(name)
 
     def close(self) -> None:
-        for records in tuple(self._records.values()):  # another thread may add one
+        for records in tuple(self._records.values()):  # another thread may add an entry
             records.close()
         for file_log in tuple(self._logs.values()):
             file_log.close()
@@ -304,7 +304,7 @@ class FileStore:
 
 
 def _names_tokens(root: str, namespace: str) -> bool:
-    from swarm.stores.file.layout import names_tokens  # once in the life of a directory
+    from swarm.stores.file.layout import names_tokens  # needed once in the life of a directory
 
     return names_tokens(root, namespace)
 

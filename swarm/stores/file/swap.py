@@ -1,9 +1,9 @@
 """Compare-and-swap for the files of one directory.
 
-A filesystem can create a file exclusively. No system call replaces or removes a file
-only if the file is unchanged since it was compared. A process may be stopped between
-comparing and acting for any length of time, even inside the system call. This module
-adds such a compare-and-swap.
+A filesystem can create a file only if the file does not exist. No system call replaces
+or removes a file only if the file is unchanged since it was compared. A process may be
+stopped between comparing and acting for any length of time, even inside the system
+call. This module adds a compare-and-swap for files.
 
     <live>/<name><suffix>                    a record, the only truth
     <private>/scratch/s<random>/             the scratch directory of a process
@@ -12,7 +12,8 @@ adds such a compare-and-swap.
 A process changes a record by one rename: out of its scratch directory (`replace`) or
 into it (`remove`). The kernel refuses a rename through a directory that is gone, even
 if the kernel had resolved the path before. So removing a scratch directory *revokes*
-every change that its owner has in flight. The owner gets ENOENT and starts again.
+every change that its owner has in flight. The owner of a revoked change gets ENOENT and
+starts again.
 
 The protocol has five rules. If one rule is left out, the proof finds two holders of a
 lock.
@@ -20,23 +21,25 @@ lock.
 1. To change a record: announce an intent; revoke the scratch directories of all other
    intents for the record; compare; rename; remove the intent.
 2. To create a record: write it in the scratch directory; `link` it to its name; revoke
-   the scratch directories of all intents for the record; read it back.
+   the scratch directories of all its intents; read it back.
 3. The owner of an intent removes the intent after its last rename.  Another process may
    remove the intent after it has revoked the scratch directory that the intent names.
-4. A process that meets another intent with its own scratch directory (of a thread, or
-   of the code that a signal handler interrupted) does not act.  It raises Busy.
+4. If a process finds another intent with its own scratch directory, it raises Busy and
+   changes nothing. The other intent belongs to another thread, or to code that a signal
+   handler interrupted.
 5. Names of scratch directories, and of the files in them, are never used twice.  A
    forked child makes a scratch directory of its own.
 
-Why this is safe: of two processes that change one record, call B the process that
-announced its intent later, and A the other process.  B listed the intents when both
-were there, and revoked A's scratch directory before it compared.  Either A had renamed
-before that, and B's comparison sees the new record, or A's rename fails.
+Why this is safe: of two processes that change one record, one process announced its
+intent later. The later process listed the intents when both intents were there. Before
+it compared, the later process revoked the scratch directory of the earlier process. If
+the earlier process had renamed before, the comparison sees the new record. If not, the
+rename of the earlier process fails.
 
 Revoking is always safe: it costs the owner a retry and never a record. A further rule
-lets every process finish. Of two processes that meet, the process with the smaller
-scratch name goes on. The other process raises Busy, unless the intent is older than
-INTENT_TIMEOUT.
+lets every process finish. Of two processes that change one record, the process with the
+smaller scratch name goes on. The process with the larger scratch name raises Busy,
+unless the other intent is older than INTENT_TIMEOUT.
 
 Promised: `replace` and `remove` change exactly the record that was compared.  `create`
 never shows a half-written record.  A person may remove or write a record at any moment.
@@ -47,9 +50,9 @@ Not promised:
   lost.
 - No promise holds while another program deletes intents of live processes.
 - No promise holds on a filesystem that lists names in another form than they were
-  given. On such a filesystem changes fail.
-- All processes belong to one user: the scratch directory of another user cannot be
-  revoked. A scratch directory that cannot be removed is an error.
+  given: changes fail.
+- No promise holds for processes of several users: a process cannot revoke the scratch
+  directory of another user. A scratch directory that cannot be removed is an error.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ GARBAGE_BATCH = 16  # entries examined when a scratch directory is made
 class SwapDirectory:
     """Compare-and-swap for the files of `live`, with its own files in `private`.
 
-    Threads may share the object. So may a child that is forked between two calls.
+    Threads may share the object, and so may a child that is forked between two calls.
     """
 
     DIRECTORIES = ("scratch", "intents")
@@ -94,7 +97,7 @@ class SwapDirectory:
         self._intents = private + "/intents"
         self._make_dirs = make_dirs
         self._fs = fs
-        self._own = (0, "")  # the maker of the scratch directory, and the directory's name
+        self._own = (0, "")  # the pid of the scratch directory's maker, and its name
         self._numbers = iter(range(1 << 62))  # each number once, in any thread, without itertools
 
     def path(self, name: str) -> str:
@@ -127,13 +130,13 @@ class SwapDirectory:
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
         """Replace the record. Return False if the record does not equal `old`. Raise
-        Busy if another process is changing it.
+        Busy if another process is changing the record.
         """
         return retry_if_removed(lambda: self._change(name, old, new), self._lay_out, self._private)
 
     def remove(self, name: str, old: bytes) -> bool:
         """Remove the record. Return False if the record does not equal `old`. Raise
-        Busy if another process is changing it.
+        Busy if another process is changing the record.
         """
         return retry_if_removed(lambda: self._change(name, old, None), self._lay_out, self._private)
 
@@ -151,7 +154,7 @@ class SwapDirectory:
         # `os` is None once the interpreter has cleared the module.  An interrupt may have
         # ended `__init__`.
         if os is not None and hasattr(self, "_own"):
-            self.close()  # only tidies up: without it the directory becomes garbage
+            self.close()  # only tidies up: without `close` the directory becomes garbage
 
     def collect_garbage(self, age: float = GARBAGE_AGE, batch: int = GARBAGE_BATCH) -> None:
         """Remove up to `batch` entries of each kind that are older than `age`."""
@@ -215,11 +218,10 @@ class SwapDirectory:
         return changed
 
     def _clean_up(self, scratch: str, draft: str, error: BaseException) -> None:
-        """Give up the scratch directory if another process has revoked it. Otherwise
-        keep the scratch directory for the next change.
+        """Give up the scratch directory if another process has revoked it.
 
-        The scratch directory is kept because a full disk may have no room for a new
-        directory.
+        If no process has revoked the scratch directory, keep it for the next change: a
+        full disk may have no room for a new directory.
         """
         if not isinstance(error, FileNotFoundError):
             self._quietly(self._fs.unlink, draft)
@@ -232,7 +234,7 @@ class SwapDirectory:
         rivals = self._intents_for(name)
         if (
             mine not in rivals
-        ):  # other processes cannot see the intent: it was removed, or is listed otherwise
+        ):  # other processes cannot see the intent: it was removed, or has another name
             raise FileNotFoundError(errno.ENOENT, "is not listed", f"{self._intents}/{mine}")
         rivals.remove(mine)
         for rival in rivals:
@@ -257,7 +259,7 @@ class SwapDirectory:
             self._quietly(self._fs.unlink, f"{self._intents}/{intent}")
 
     def _revoke(self, scratch: str) -> None:
-        """Remove a scratch directory. After this, renames by its owner fail."""
+        """Remove a scratch directory, so that renames by its owner fail."""
         path = f"{self._scratches}/{scratch}"
         while True:
             try:
@@ -267,7 +269,7 @@ class SwapDirectory:
                 return
             except FileNotFoundError:
                 return
-            except NotADirectoryError:  # planted: no rename can go through it
+            except NotADirectoryError:  # a file of another program: no rename goes through it
                 self._unlink_if_there(path)
                 return
             except OSError as error:

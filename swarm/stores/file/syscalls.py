@@ -1,4 +1,4 @@
-"""The system calls that changing a lock file needs.
+"""The system calls that are needed to change a lock file.
 
 `swap` and `tokens` use this interface and nothing else, so that the proof can run the
 same code on a simulated filesystem.  A system call that fails raises OSError.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer")
 
-_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a planted FIFO must not block
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # another program's FIFO must not block
 _READ = os.O_RDONLY | _SAFE
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | _SAFE
@@ -31,15 +31,15 @@ FILE_MODE = 0o600
 DIR_MODE = 0o700
 ATTEMPTS = 1000  # a path that is removed this often in a row is removed on purpose
 
-_ENCODING = sys.getfilesystemencoding()  # of all paths, chosen by the locale at the start
+_ENCODING = sys.getfilesystemencoding()  # of all paths: the locale at the start decides it
 _ESCAPE = "surrogateescape"
 
 
 def file_name(name: str) -> str:
     """Return the string that Python turns into the UTF-8 bytes of a name, in any locale.
 
-    Otherwise programs with two locales would use two files for one record.  Raise
-    StoreError if the locale has no such string.
+    With Python's own encoding, programs with two locales would use two files for one
+    record. Raise StoreError if no string gives these bytes in this locale.
     """
     if _ENCODING == "utf-8" or name.isascii():
         return name
@@ -53,7 +53,7 @@ def file_name(name: str) -> str:
 
 
 def names_of(files: list[str]) -> list[str]:
-    """Return the names that `file_name` turned into these sorted file names, sorted."""
+    """Return the sorted names that `file_name` turned into the given sorted file names."""
     if _ENCODING == "utf-8":
         return files
     return sorted(file.encode(_ENCODING, _ESCAPE).decode("utf-8", _ESCAPE) for file in files)
@@ -227,7 +227,7 @@ def make_dirs(path: str) -> None:
             if parent == path:
                 raise
             make_dirs(parent)
-    # as in /proc
+    # such as a directory in /proc
     raise FileNotFoundError(errno.ENOENT, "the system cannot create this directory", path)
 
 

@@ -1,9 +1,9 @@
 """Token counters: numbers that only grow, kept in files.
 
-Promised: each number is larger than all numbers given for the same name before.  This
-promise holds for any number of processes at once, across restarts and loss of power,
-after counters or generations were removed, and in a copy of the directory.  Not
-promised: numbers without gaps.
+Promised: each number is larger than all numbers given for the same name before. This
+promise holds for any number of processes at once, and after a restart or a loss of
+power. The promise also holds after counters or generations were removed, and in a copy
+of the directory. Not promised: numbers without gaps.
 
     <private>/tokens/<shard>            a counter: its value is its size in bytes
     <private>/tokens/created            the shards whose counters were created, a line each
@@ -11,18 +11,18 @@ promised: numbers without gaps.
     <private>/generations/<n>.synced    generation n survives a loss of power; names the
                                         time at which the symlink <n> was made
 
-A token is `generation * PER_GENERATION + size of the counter`.  Counters are not
-synced, so a loss of power may set them back.  Therefore each boot begins a generation,
-and so does the first process that misses a counter.  A generation is synced before its
-first token is used.  A process that got a token checks that the token's generation is
-still the last generation.  If not, the process gets another token.
+A token is `generation * PER_GENERATION + size of the counter`. Counters are not synced,
+so a loss of power may set them back. Therefore a generation begins at each boot, and
+when a process finds that a counter is missing. A generation is synced before its first
+token is used. A process that got a token checks that the token's generation is still
+the last generation. If there is a later generation, the process takes another token.
 
-A directory that was restored from a copy holds old counters and old generations.  The
-copy of a symlink is made later than the symlink: a process that sees this begins a
-generation *by the clock*, above all numbers of the original.  So does a process that
-finds no generation although tokens were given.  This generation begins at a number of
-microseconds since 1970.  Not noticed: a snapshot of a disk, which keeps all times, and
-counters that a program overwrites in place.
+A directory that was restored from a copy holds old counters and old generations. The
+copy of a symlink is made later than the symlink. A process that finds a copied symlink
+begins a generation *by the clock*, above all numbers of the original. So does a process
+that finds no generation, although tokens were given. A generation by the clock begins
+at the number of microseconds since 1970. Two cases are not noticed: a snapshot of a
+disk, which keeps all times, and counters whose files a program overwrites.
 
 If a counter cannot be used, an error is raised, because otherwise a token could be used
 twice.
@@ -39,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHARDS = 251  # a file for each task would cost a disk block for each task
+SHARDS = 251  # counters for all tasks: a counter for each task would cost a disk block each
 PER_GENERATION = 1_000_000_000
 GENERATIONS = 1_000_000_000  # so that a token fits into 64 bits
 
@@ -80,8 +80,8 @@ class TokenCounters:
         return retry_if_removed(lambda: self._next(name), self._lay_out, self._private)
 
     def upper_bound(self, name: str) -> int:
-        """Return a number that no token of `name` exceeds; 0 if `name` never had a
-        token.
+        """Return a number at least as large as every token of `name`; 0 if it never had
+        a token.
         """
         try:
             while True:
@@ -93,7 +93,7 @@ class TokenCounters:
             return 0
 
     def highest(self) -> int:
-        """Return a number that no token given so far exceeds."""
+        """Return a number at least as large as every token given so far."""
         last, counters = self._last(), self._counters()
         size = max((self._fs.size(f"{self._tokens}/{name}") for name in counters), default=0)
         if last < 0 and not size:
@@ -131,18 +131,19 @@ class TokenCounters:
     def _create(self, counter: str) -> None:
         """Create a counter. Raise FileNotFoundError if the list of counters is missing."""
         shard = counter.rpartition("/")[2]
-        if shard in self._created():  # before there is a counter: it starts again at 0
+        if shard in self._created():  # begin a generation first: the new counter starts at 0
             self._begin(self._last() + 1)
         self._write_once(counter)
-        # After the counter: a process that finds a shard here must not miss its counter.
+        # List the shard after its counter was made: a process that finds a shard in the
+        # list expects its counter.
         self._fs.append(self._list, f"{shard}\n".encode())
 
     def _counter(self, name: str) -> str:
         return f"{self._tokens}/{int.from_bytes(name.encode(), 'big') % SHARDS}"
 
     def _current(self) -> Generation:
-        """Return the generation of this boot. Begin and sync it if needed."""
-        while (generation := self._known) is None:  # another thread may reset it
+        """Return the generation of this boot. Begin and sync this generation if needed."""
+        while (generation := self._known) is None:  # another thread may reset `_known`
             last = self._last()
             synced, made_at = self._synced(last), self._made_at(last)
             if self._is_set_back(last, synced, made_at):
@@ -180,13 +181,17 @@ class TokenCounters:
         return {int(name) for name in names if _is_generation(name)}
 
     def _is_set_back(self, last: int, synced: str, made_at: int) -> bool:
-        """Return whether higher tokens may have been given than the files here tell."""
+        """Return whether an earlier token may be larger than the files in `private`
+        show.
+        """
         if last < 0:
             return self._latest >= 0 or bool(self._counters()) or self._were_given()
         return last < self._latest or (synced != "" and synced != str(made_at))
 
     def _synced(self, generation: int) -> str:
-        """Return which symlink was synced as this generation, "" if none was."""
+        """Return when the symlink that was synced as this generation was made, "" if
+        none was.
+        """
         try:
             return self._fs.readlink(f"{self._generations}/{generation}.synced")
         except FileNotFoundError:
@@ -197,14 +202,15 @@ class TokenCounters:
             raise
 
     def _counters(self) -> set[str]:
-        """Return the shards whose counters are there."""
+        """Return the shards that have a counter."""
         return set(filter(str.isdecimal, list_if_there(self._fs.names, self._tokens)))
 
     def _created(self) -> set[str]:
         return set(self._fs.read(self._list).decode(errors="replace").split())
 
     def _start_by_the_clock(self, last: int) -> int:
-        """Return where a generation by the clock begins, at least one generation later.
+        """Return the first number of a generation by the clock, which is later than
+        `last`.
 
         The offset stays below half a generation, so the next generation is larger.
         """
@@ -240,9 +246,11 @@ class TokenCounters:
         self._symlink_once(f"{boot}+{offset}" if offset else boot, str(generation))
 
     def _end_earlier(self, last: int) -> None:
-        """Begin the generation after each earlier one: its processes look for this one.
+        """Begin the generation that follows each earlier generation.
 
-        No process uses such a generation, since `last` is there already.
+        A process that uses an earlier generation looks for the generation that follows,
+        and so learns that its own has ended. No process uses a generation that
+        `_end_earlier` makes, since `last` is larger.
         """
         numbers = self._numbers()
         for number in numbers:
@@ -258,13 +266,13 @@ class TokenCounters:
     def _lay_out(self) -> None:
         last, missing = self._last(), not self._fs.exists(self._list)
         if last >= 0 and missing:
-            self._begin(last + 1)  # before there are counters: they start again at 0
+            self._begin(last + 1)  # before new counters are made: they start at 0
         self._make_dirs(self._tokens)
         if missing:
             self._write_once(self._list)
             for shard in self._counters():
                 self._fs.append(self._list, f"{shard}\n".encode())
-        self._make_dirs(self._generations)  # last: no generation begins before
+        self._make_dirs(self._generations)  # made last, so that no generation begins earlier
 
     def _write_once(self, path: str) -> None:
         try:
@@ -274,7 +282,9 @@ class TokenCounters:
 
 
 class Generation:
-    """A generation in use: its number, the token before its first, when it was made."""
+    """A generation in use: its number, the number before its first token, and when it
+    was made.
+    """
 
     __slots__ = ("base", "made_at", "number")
 

@@ -2,9 +2,9 @@
 
 The driver of a server adds the requests that this server understands.
 
-All data of a store have the name of the swarm: as a database schema, or as a prefix of
-keys. The swarm has a record of its layout version and of its incarnation (see
-`cursors`). The first connection to the server creates this record.
+The name of the swarm marks all its data: as a database schema, or as a prefix of keys.
+The swarm has a record of its layout version and of its incarnation (see `cursors`). The
+first connection to the server creates this record.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +57,7 @@ class ServerStore(AtomicStore, Generic[C]):
         self._pool = SessionPool(address, connect, abort)
         self._server_clock = ServerClock(self._ask_time)
         self.clock = clock or self._server_clock
-        self._incarnation = ""  # of the swarm that the latest connection found
+        self._incarnation = ""  # the incarnation that the latest connection found
         self._batches = BatchReader()
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
@@ -107,15 +107,15 @@ class ServerStore(AtomicStore, Generic[C]):
         raise NotImplementedError
 
     def _ask_time(self) -> tuple[float, float]:
-        """Return two bounds of the server's time."""
+        """Return the earliest and the latest time that the server's clock may show now."""
         raise NotImplementedError
 
     # For drivers ----------------------------------------------------------------------
 
     @property
     def _max_wait(self) -> float:
-        """Return how many seconds one request may wait, which is well below the timeout
-        of an answer.
+        """Return how many seconds one request may wait on the server. The result is
+        well below the timeout for an answer.
         """
         return min(_MAX_WAIT, self.address.timeout / 4)
 
@@ -133,7 +133,7 @@ class ServerStore(AtomicStore, Generic[C]):
         return now, (*position, *self._BEGINNING)[: len(self._BEGINNING)]
 
     def _check_incarnation(self, expected: str, found: str) -> None:
-        """Raise StoreReplaced if an answer came from another incarnation."""
+        """Raise StoreReplaced if an answer came from another incarnation of the swarm."""
         if found != expected:
             self._incarnation = found
             raise self._replaced()

@@ -19,7 +19,8 @@ _SHORT_LINE = 4096  # bytes
 class BatchReader:
     """Reads logs in batches, and remembers which logs have short lines.
 
-    The batches grow while the lines are short. A few long lines do not fill the memory.
+    The batches grow only while the lines are short, so that a few long lines do not
+    fill the memory.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,8 @@ class BatchReader:
     def read_back(
         self, log: str, fetch_before: Fetch, start: Position, count: int, limit: int
     ) -> list[bytes]:
-        """Return the last `count` lines before `start`, or as few as have `limit` bytes.
+        """Return the last `count` lines before `start`, or the fewest that have `limit`
+        bytes.
 
         `fetch_before(position, count)` returns up to `count` lines before a position,
         the last line first.

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _REFRESH_AFTER = 10.0  # seconds after which the server is asked again
-_MAX_DRIFT = 0.0005  # of the time passed: how far two clocks that are not set may run apart
+_MAX_DRIFT = 0.0005  # how far two clocks may run apart, as a fraction of the time passed
 
 
 class ServerClock(Clock):
-    """The clock.
+    """The clock of one server.
 
     `ask` asks the server for its time, and returns two bounds of it. Equal bounds mean
     an exact time.
@@ -35,7 +35,7 @@ class ServerClock(Clock):
     def __init__(self, ask: Callable[[], tuple[float, float]]) -> None:
         super().__init__()
         self._ask = ask
-        self._bounds: _Bounds | None = None  # replaced as a whole: others may read it
+        self._bounds: _Bounds | None = None  # replaced as a whole: other threads may read it
 
     def now(self) -> float:
         """Return the earlier bound of the server's time."""
@@ -45,8 +45,8 @@ class ServerClock(Clock):
     def latest(self) -> float:
         """Return the later bound, rounded up to a millisecond.
 
-        A record has whole milliseconds. To round down would end a lease too early for
-        other workers.
+        A record has whole milliseconds. If the bound were rounded down, a lease would
+        end too early for other workers.
         """
         steady, drift, bounds = self._refreshed()
         return math.ceil((steady + bounds.latest + drift) * 1000) / 1000
@@ -54,8 +54,8 @@ class ServerClock(Clock):
     def learn(self, before: float, after: float, earliest: float, latest: float) -> _Bounds:
         """Use an answer: the server's time was between `earliest` and `latest`.
 
-        Return the bounds.  `before` and `after` are the steady clock when the question was
-        sent and answered.
+        Return the bounds. `before` and `after` are the readings of the steady clock
+        when the question was sent and answered.
         """
         low, high, known = earliest - after, latest - before, self._bounds
         if known is not None:
@@ -71,7 +71,8 @@ class ServerClock(Clock):
         self._bounds = None
 
     def _refreshed(self) -> tuple[float, float, _Bounds]:
-        """Return the steady clock, the possible drift since the last answer, and the bounds.
+        """Return the steady clock's reading, the possible drift since the last answer,
+        and the bounds.
 
         Ask the server if the last answer is too old.
         """
@@ -85,8 +86,8 @@ class ServerClock(Clock):
 
 
 class _Bounds(NamedTuple):
-    """Bounds of the server's time, as offsets from the steady clock when it `asked`."""
+    """Bounds of the server's time, as offsets from the steady clock."""
 
     earliest: float
     latest: float
-    asked: float
+    asked: float  # the steady clock when the server was asked

@@ -35,7 +35,7 @@ def parse_cursor(text: str) -> tuple[str, Position]:
     """Return the incarnation and the position of a cursor; ("", ()) for the beginning
     of a log.
 
-    Raise BadInput for any other string.
+    Raise BadInput for a string that is not a cursor.
     """
     if not text:
         return "", ()

@@ -1,6 +1,6 @@
 """A pool of sessions on a server.
 
-A session sends the request for a change until the server has answered, and the server
+A session repeats the request for a change until the server has answered, and the server
 makes the change only the first time. So each change is made exactly once.
 
 If a connection breaks before the answer arrives, the server may have made the change,
@@ -27,8 +27,8 @@ C = TypeVar("C")  # a connection of a client library
 R = TypeVar("R")
 
 SESSION_TTL = 3600  # seconds without a request, after which a server may forget a session
-_FIRST_PAUSE = 0.02  # seconds between two attempts; each pause is twice as long …
-_LONGEST_PAUSE = 0.5  # … up to this pause
+_FIRST_PAUSE = 0.02  # seconds between two attempts; each further pause is twice as long
+_LONGEST_PAUSE = 0.5  # seconds; no pause is longer
 _ATTEMPTS = 2  # attempts that fit into the timeout of a call, if the server is silent
 
 
@@ -72,7 +72,7 @@ class SessionPool(Generic[C]):
         self.address = address
         self._connect = connect
         self._abort = abort
-        # pop and append need no lock, which a fork could copy while it is taken
+        # pop and append need no lock; a fork could copy a lock while it is held
         self._idle: deque[Session[C]] = deque()
         self._pid = os.getpid()
 
@@ -110,8 +110,8 @@ class SessionPool(Generic[C]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are not in use. The sessions of these connections
-        stay valid.
+        """Close the connections that are not in use. The sessions of the closed
+        connections stay valid.
         """
         idle = []
         try:

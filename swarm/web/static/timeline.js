@@ -44,7 +44,7 @@ export class Timeline {
     const span = this.open.get(record.task_id);
     if (span) span.last = at;
     if (["START", "DONE", "SKIP"].includes(record.type) && meta.from === "output") return; // informational
-    if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta)) return; // informational: another worker wrote it
+    if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta || "denied" in meta)) return; // informational: another worker wrote it
     if (record.type === "START") {
       if (span) this.end(span, at, "gone");
       const begun = { worker: record.worker, task: record.task_id, from: at, to: null, end: "open", last: at };

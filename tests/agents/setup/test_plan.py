@@ -25,7 +25,8 @@ from swarm.agents.setup import agents, codex_toml, file_changes, hook_entries, p
 from swarm.agents.setup.file_changes import Change
 from swarm.agents.setup.instructions import skill_text
 from swarm.cli import lock as cli_lock
-from swarm.cli import log, setup, task
+from swarm.cli import log, setup
+from swarm.cli.queue import task
 from swarm.system import own_command
 from tests.conftest import ROOT, script_environment
 from tests.support.at_a_terminal import SWARM, terminal

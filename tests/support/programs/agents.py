@@ -99,6 +99,13 @@ check_for_update_on_startup = false
 [analytics]
 enabled = false
 
+[features]
+plugins = false  # it looks for them on the network
+
+[sandbox_workspace_write]  # as in a home directory, although the tests work below /tmp
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+
 [model_providers.scripted]
 name = "scripted"
 base_url = "{url}/v1"

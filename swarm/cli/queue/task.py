@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from swarm import settings
 from swarm.agents.identity import whoami
-from swarm.cli import task_output, task_text
 from swarm.cli.arguments import Call, Command, Option, parse_meta
+from swarm.cli.queue import task_output, task_text
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
