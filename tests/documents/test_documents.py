@@ -50,6 +50,8 @@ from swarm.stores.location import Location
 from swarm.workers import command as agent_command
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.documents import DOCUMENTS, Block, blocks, blurred, quoted, tables
+from tests.support.model_server import Say, Script, serving
+from tests.support.programs.agents import CLAUDE, Desk
 from tests.support.schemas import SCHEMAS
 
 EXECUTED = [
@@ -91,8 +93,10 @@ def checkout(tmp_path: Path) -> Path:
     return place
 
 
-def run(args: list[str], text: str, checkout: Path) -> subprocess.CompletedProcess[str]:
-    environment = script_environment(
+def run(
+    args: list[str], text: str, checkout: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = environment or script_environment(
         SWARM_STATE_DIR=str(checkout.parent / "state"),
         PYTHONDONTWRITEBYTECODE="1",
         LC_ALL="C.UTF-8",
@@ -100,6 +104,24 @@ def run(args: list[str], text: str, checkout: Path) -> subprocess.CompletedProce
     return subprocess.run(
         args, input=text, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100
     )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """A project with the real claude, whose model does what the examples ask for."""
+    hello = [write("hello.py", 'print("Hello, world!")'), Say("hello.py says hello.")]
+    tests = [write("test_hello.py", "import hello"), Say("hello.py has a test.")]
+    scripts = [Script(hello, prompt="Write hello.py"), Script(tests, prompt="Write a test for it")]
+    for number in range(1, 6):
+        page = [write(f"page-{number}.html", "<p>"), Say(f"Page {number} is written.")]
+        scripts.append(Script(page, prompt=f"Write page {number}"))
+    index = [write("index.html", "<p>"), Say("The pages are linked.")]
+    with serving(*scripts, Script(index, prompt="Link the pages")) as model:
+        yield Desk(tmp_path / "desk", model)
+
+
+def write(path: str, line: str) -> Say:
+    return Say("", (CLAUDE.write(path, f"{line}\n"),))
 
 
 # The examples -------------------------------------------------------------------------
@@ -125,9 +147,13 @@ def dialogue(text: str) -> list[tuple[str, str]]:
     ("document", "section"), SESSIONS, ids=[f"{name}: {section}" for name, section in SESSIONS]
 )
 def test_what_the_documents_show_is_what_the_commands_print(
-    document: str, section: str, checkout: Path
+    document: str, section: str, checkout: Path, request: pytest.FixtureRequest
 ) -> None:
     here = [block for block in blocks(document) if block.section == section]
+    environment = None
+    if any("swarm up --agent claude" in block.text for block in here if block.info == "console"):
+        desk: Desk = request.getfixturevalue("desk")
+        checkout, environment = desk.work, desk.environment
     for block in here:
         if named := re.match(r"# file: (\S+)\n", block.text):
             (checkout / named[1]).write_text(block.text)
@@ -139,7 +165,7 @@ def test_what_the_documents_show_is_what_the_commands_print(
     )
     script = checkout.parent / "session.sh"
     script.write_text(ended + "".join(f"{command}\nended\n" for command, _ in steps))
-    done = run(["bash", "--norc", str(script)], "", checkout)
+    done = run(["bash", "--norc", str(script)], "", checkout, environment)
     printed = done.stdout.split(MARK + "\n")
     assert len(printed) == len(steps) + 1 and not printed[-1], done.stdout
     for (command, expected), output in zip(steps, printed, strict=False):

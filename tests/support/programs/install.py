@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.support.servers.server import package
 
 _PINS = Path(__file__).parent
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")  # Debian's
 _CACHE = _PINS.parent.parent.parent / ".cache/programs"
 
 
@@ -83,13 +84,18 @@ def _npm(directory: Path, *command: str) -> None:
         done = subprocess.run(
             [str(node), str(npm), *command, *quiet, f"--cache={cache}"],
             cwd=directory,
-            env={**os.environ, "PATH": f"{node.parent}:{os.environ['PATH']}"},
+            env={**_trust(), **os.environ, "PATH": f"{node.parent}:{os.environ['PATH']}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
         )
     if done.returncode:
         raise RuntimeError(f"npm cannot get the agent programs:\n{done.stderr}")
+
+
+def _trust() -> dict[str, str]:
+    """Let node trust the certificates of the machine, as pip and apt do."""
+    return {"NODE_EXTRA_CA_CERTS": str(_CERTIFICATES)} if _CERTIFICATES.exists() else {}
 
 
 if __name__ == "__main__":
