@@ -34,7 +34,8 @@ class Desk:
         self.work = self.directory / "work"
         self.home = self.directory / "home"
         commands = self.directory / "bin"
-        for made in (self.work, self.home / ".codex", commands):
+        scratch = self.directory / "tmp"
+        for made in (self.work, self.home / ".codex", commands, scratch):
             made.mkdir(parents=True)
         swarm = commands / "swarm"
         swarm.write_text(
@@ -44,6 +45,7 @@ class Desk:
         self.environment = {
             "PATH": f"{commands}:{install()}:/usr/bin:/bin",
             "HOME": str(self.home),
+            "TMPDIR": str(scratch),
             "LANG": "C.UTF-8",
             "TZ": "UTC",
             "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig"),
