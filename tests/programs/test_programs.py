@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.model_server import Refuse, Say, Script, Server
+from tests.support.model_apis import Refuse, Say
+from tests.support.model_server import Script, Server
 from tests.support.programs.agents import CLAUDE, CODEX, Desk, Program
 
 PROMPT = "Please write new.txt."

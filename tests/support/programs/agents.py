@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.support.model_server import Call, Server
+from tests.support.model_apis import Call
+from tests.support.model_server import Server
 from tests.support.programs.install import install
 
 TIMEOUT = 60.0  # seconds for one run of a program
