@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
-from swarm.presets.registry import NAMES
 from swarm.queue.accepted import Accepted
 from swarm.queue.events import READY, WAITING
 from swarm.queue.task_state import effective_state
@@ -140,6 +139,8 @@ def _died_problem(presence: Presence) -> Problem:
     text = f"{text.rstrip('.')}; to forget it: swarm status --forget-dead"
     fix = f"swarm restart {name}" if presence.in_pane else f"swarm worker --id {name}"
     if presence.agent and not presence.in_pane:
+        from swarm.presets.registry import NAMES  # most boards do not need this module
+
         known = presence.agent in NAMES
         fix += f" --agent {presence.agent}" if known else f" --exec '{presence.agent} …'"
     return Problem("died", "", presence.worker, presence.last_seen, text, fix)

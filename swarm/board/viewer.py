@@ -28,7 +28,6 @@ from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, 
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import effective_state
-from swarm.queue.usage import Usage, UsageLog
 from swarm.status.events import DENIED
 from swarm.status.reader import StatusReader
 from swarm.stores.location import location_of
@@ -45,11 +44,13 @@ if TYPE_CHECKING:
     from swarm.locks.expiry import LockStatus
     from swarm.locks.record import Lock
     from swarm.queue.task_state import TaskState
+    from swarm.queue.usage import Usage, UsageLog
     from swarm.stores.contract import Store
 
     Row = TypeVar("Row", bound=FrozenRecord)
     Look = LockStatus | StoreError
 
+_USAGE_LOG = "usage"  # the log of `queue.usage`
 # A lease is about to end if less than both of these is left. With heartbeats, at
 # least two thirds of a lease are left.
 _ENDING_SECONDS, _ENDING_SHARE = 30.0, 0.2
@@ -68,10 +69,10 @@ class Viewer:
         self._location = location_of(store)
         self._status = StatusReader(store)
         self._tasks = LogFold(store, TASKS, QueueState)
-        self._usage = UsageLog(store)
+        self._usage: UsageLog | None = None
         # Tasks with the token of the claim whose worker is dead.
         self._dead: frozenset[tuple[str, int]] = frozenset()
-        self._spent = Usage()
+        self._spent: Usage | None = None
         self.cost_of_tasks: Mapping[str, Usage] = {}
         """What each task has cost, at the time of the last read."""
 
@@ -115,11 +116,20 @@ class Viewer:
             if name in running and running[name].token == token and _is_free(locks.get(name))
         )
         dead = frozenset(name for name, _ in self._dead)
-        self.cost_of_tasks, self._spent = self._usage.totals("task"), self._usage.total()
+        self._read_usage()
         board = _BoardBuilder(
             self._store, self._status, self.queue, locks, dead, self._spent
         ).board()
         return board.replace(location=self._location)
+
+    def _read_usage(self) -> None:
+        if self._usage is None:
+            if not self._store.tail(_USAGE_LOG, 1)[0]:
+                return
+            from swarm.queue.usage import UsageLog  # most swarms need no slow module for it
+
+            self._usage = UsageLog(self._store)
+        self.cost_of_tasks, self._spent = self._usage.totals("task"), self._usage.total()
 
     def wait(self, timeout: float) -> bool:
         """Wait for a new status record.
@@ -153,7 +163,7 @@ class _BoardBuilder:
         queue: QueueState,
         locks: dict[str, Look],
         dead: frozenset[str],
-        usage: Usage,
+        usage: Usage | None,
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -192,7 +202,7 @@ class _BoardBuilder:
             cursor=self._cursor,
             living=tuple(_picked(LivingWorker, each) for each in self._staffing.living),
             gates=tuple(_picked(ClosedGate, gate) for gate in self._staffing.gates),
-            usage=total_usage(self._usage),
+            usage=TotalUsage() if self._usage is None else total_usage(self._usage),
             hint=self._staffing.hint(counts),
         )
 

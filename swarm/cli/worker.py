@@ -13,6 +13,7 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
 from swarm.presets.registry import NAMES
 from swarm.project.config import load
+from swarm.queue.queue import TaskQueue
 from swarm.stores.default import default_store
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
@@ -176,7 +177,9 @@ def _report(name: str, error: BadInput) -> None:
     if os.isatty(2) and not settings.in_pane():
         return
     try:
-        report_end(default_store(), name, "", str(error))
+        store = default_store()
+        if TaskQueue(store).counts():  # else there is nothing to do, and no view to look at
+            report_end(store, name, "", str(error))
     except SwarmError:
         pass  # the error itself is printed
 

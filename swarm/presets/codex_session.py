@@ -7,9 +7,9 @@ documented: a line that has another form is ignored, and so is a missing file.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from os.path import expanduser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,9 +34,9 @@ def commands(session: str, since: float) -> Iterator[Ran]:
     if not is_session(session):
         return
     began = to_iso(since)  # the form of Codex too
-    folder = settings.agent_config_dir("CODEX_HOME") or expanduser("~/.codex")
+    directory = Path(settings.agent_config_dir("CODEX_HOME") or os.path.expanduser("~/.codex"))
     try:
-        for file in Path(folder).glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
+        for file in directory.glob(f"sessions/*/*/*/rollout-*-{session}.jsonl"):
             with file.open(encoding="utf-8", errors="replace") as lines:
                 yield from _ended(lines, began)
     except OSError:

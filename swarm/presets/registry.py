@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
-
 from swarm.errors import BadInput
-from swarm.presets.contract import Preset, Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    from swarm.presets.contract import Preset, Reader
+else:
+    Protocol = object  # `swarm status` needs the names of the agents, and no `typing`
 
 _MODULES = {"claude": "Claude", "codex": "Codex", "gemini": "Gemini", "opencode": "OpenCode"}
 NAMES = tuple(_MODULES)

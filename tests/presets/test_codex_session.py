@@ -61,6 +61,7 @@ def test_commands_of_an_attempt_before_do_not_count(file: Path) -> None:
         ran(NOON, "c1", "old", STOPPED) + ran("2026-11-18T12:00:00.250Z", "c2", "new", STOPPED)
     )
     assert list(commands(SESSION, NOON_SECONDS + 0.25)) == [Ran("new", 128, STOPPED)]
+    assert list(commands(SESSION, NOON_SECONDS + 0.5)) == [], "in the same second"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from swarm.locks.presence import (
     has_ever_run,
     presences,
 )
+from swarm.queue.queue import TaskQueue
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store
 from swarm.workers.presence import announce, living, report_end
@@ -211,3 +212,14 @@ def test_a_second_worker_of_the_same_name_runs_with_a_warning(store: Store, tmp_
         assert worker.run(until_empty=True).done == 1
     (text,) = [text for what, text in heard if what == "trouble"]
     assert "another worker is named w" in text
+
+
+def test_a_worker_whose_agent_is_missing_is_reported(address: str, shared: Store) -> None:
+    with start_worker(address, "--exec", "/no/such") as worker:
+        assert worker.wait() == 2
+    assert not presences(shared), "as there is no task"
+    TaskQueue(shared).add("t", "do it")
+    with start_worker(address, "--exec", "/no/such") as worker:
+        assert worker.wait() == 2
+    (presence,) = presences(shared)
+    assert presence.worker == "worker-3" and "'/no/such'" in presence.why
