@@ -213,16 +213,17 @@ def _output_call(call: Call) -> JSON:
     return {"type": "function_call", **names, "name": call.tool, "arguments": arguments}
 
 
-def user_texts(body: JSON) -> Iterator[str]:
+def texts_of(body: JSON, role: str) -> Iterator[str]:
+    """The texts of the messages with a role, without calls and results of tools."""
     for message in _messages(body):
-        if message.get("role") != "user":
+        if message.get("role") != role:
             continue
         content = message.get("content")
         if isinstance(content, str):
             yield content
             continue
         for part in content or []:
-            if part.get("type") in {"text", "input_text"}:
+            if part.get("type") in {"text", "input_text", "output_text"}:
                 yield part["text"]
 
 

@@ -29,8 +29,8 @@ from tests.support.model_apis import (
     ResponsesApi,
     Say,
     Turn,
+    texts_of,
     tool_results_of,
-    user_texts,
 )
 
 
@@ -69,7 +69,12 @@ class Request:
     @property
     def user_texts(self) -> list[str]:
         """The texts of the user's messages, without results of tools."""
-        return list(user_texts(self.body))
+        return list(texts_of(self.body, "user"))
+
+    @property
+    def model_texts(self) -> list[str]:
+        """The texts that the model said before, as far as the program sends them again."""
+        return list(texts_of(self.body, "assistant"))
 
     @property
     def tool_results(self) -> list[str]:
@@ -121,7 +126,7 @@ class Server:
                 and body.get("tools")
                 and path.endswith(("/messages", "/responses"))
             ):
-                texts = list(user_texts(body))
+                texts = list(texts_of(body, "user"))
                 for script in self.scripts:
                     if any(script.prompt in text for text in texts):
                         turn = script.next_turn()
