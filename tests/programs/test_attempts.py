@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from tests.support.model_apis import INPUT_TOKENS, Say
 from tests.support.model_server import Script, Server
 from tests.support.programs.agents import CLAUDE, TIMEOUT, Desk, Program
+from tests.support.programs.model_apis import INPUT_TOKENS, Say
 from tests.support.programs.tasks import (
     PRICE,
     add,

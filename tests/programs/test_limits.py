@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.support.model_apis import Refuse, Say
 from tests.support.model_server import Script, Server
 from tests.support.programs.agents import CLAUDE, TIMEOUT, Desk, Program
+from tests.support.programs.model_apis import Refuse, Say
 from tests.support.programs.tasks import (
     add,
     answer,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
-from tests.support.model_apis import (
+from tests.support.programs.model_apis import (
     INPUT_TOKENS,
     JSON,
     MessagesApi,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.support.model_apis import Call
 from tests.support.model_server import Server
 from tests.support.programs.install import install
+from tests.support.programs.model_apis import Call
 
 TIMEOUT = 60.0  # seconds for one run of a program
 

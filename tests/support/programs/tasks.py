@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.model_apis import Refuse, Say
 from tests.support.programs.agents import CLAUDE, TIMEOUT, Desk, Program
+from tests.support.programs.model_apis import Refuse, Say
 
 PROMPT = "Please write new.txt."
 PRICE = 0.006  # that Claude Code calculates for one answer of the scripted model
