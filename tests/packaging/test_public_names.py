@@ -19,7 +19,7 @@ FRONT_DOORS = {
         "DEFAULT_TTL HEARTBEAT_INTERVAL Lease LockHeld LockInfo LockLost TaskLockManager"
     ),
     "swarm.status_broadcaster": "BroadcastState StatusBroadcaster",
-    "swarm.task_queue": "Claim Task TaskQueue TaskSpec",
+    "swarm.task_queue": "Claim Gate Previous Task TaskQueue TaskSpec",
     "swarm.worker_smart": "BACKOFF GRACE LimitReached SmartWorker Tally Work preset_agent",
     "swarm.tmux_manager": "GRACE MAX_WORKERS AgentPane AgentStatus AgentUnavailable StartReport "
     "StoppedAgent TmuxSwarmError"
