@@ -27,3 +27,9 @@ def desk(tmp_path: Path, model: Server) -> Desk:
 def program(request: pytest.FixtureRequest) -> Program:
     found: Program = request.param
     return found
+
+
+@pytest.fixture
+def project(desk: Desk) -> None:
+    """Make the desk a project of swarm."""
+    desk.run("swarm", "init", "--yes")

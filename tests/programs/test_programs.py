@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.model_server import Refuse, Say, Script, Server
+from tests.support.model_server import Script, Server
 from tests.support.programs.agents import CLAUDE, CODEX, Desk, Program
+from tests.support.programs.model_apis import Refuse, Say
 
 PROMPT = "Please write new.txt."
 

@@ -15,8 +15,9 @@ from swarm.status.log import StatusLog
 from swarm.stores.file.store import FileStore
 from tests.conftest import ROOT
 from tests.support.at_a_terminal import wait_until
-from tests.support.model_server import Call, Refuse, Say, Script, Server, Turn
+from tests.support.model_server import Script, Server
 from tests.support.programs.agents import CLAUDE, CODEX, Desk
+from tests.support.programs.model_apis import Call, Refuse, Say, Turn
 
 PROMPT = "Please look."
 

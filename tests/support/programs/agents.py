@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.support.model_server import Call, Server
+from tests.support.model_server import Server
 from tests.support.programs.install import install
+from tests.support.programs.model_apis import Call
 
 TIMEOUT = 60.0  # seconds for one run of a program
 
@@ -34,7 +35,8 @@ class Desk:
         self.work = self.directory / "work"
         self.home = self.directory / "home"
         commands = self.directory / "bin"
-        for made in (self.work, self.home / ".codex", commands):
+        scratch = self.directory / "tmp"
+        for made in (self.work, self.home / ".codex", commands, scratch):
             made.mkdir(parents=True)
         swarm = commands / "swarm"
         swarm.write_text(
@@ -44,6 +46,7 @@ class Desk:
         self.environment = {
             "PATH": f"{commands}:{install()}:/usr/bin:/bin",
             "HOME": str(self.home),
+            "TMPDIR": str(scratch),
             "LANG": "C.UTF-8",
             "TZ": "UTC",
             "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig"),
