@@ -50,8 +50,9 @@ from swarm.stores.location import Location
 from swarm.workers import command as agent_command
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.documents import DOCUMENTS, Block, blocks, blurred, quoted, tables
-from tests.support.model_server import Say, Script, serving
+from tests.support.model_server import Script, serving
 from tests.support.programs.agents import CLAUDE, Desk
+from tests.support.programs.model_apis import Say
 from tests.support.schemas import SCHEMAS
 
 EXECUTED = [
