@@ -35,18 +35,20 @@ def _announce(worker: str) -> None:
     if not agent.pid:
         return  # a sandbox hides the agent's process
     table = LockTable(default_store(), NAMESPACE)
-    about = {
-        **process.identity(agent.pid),
-        "agent": agent.name,
-        "accepts_commands": False,
-        "in_pane": True,
-    }
+    about = {"agent": agent.name, "accepts_commands": False, "in_pane": True}
     known = table.status(worker).lock
     if known is not None and known.holder.get("pid") == agent.pid:
         table.heartbeat(worker, worker, known.token)
         return
     try:
-        table.acquire(worker, worker, _SESSION_TTL, bound=True, about=about)
+        table.acquire(
+            worker,
+            worker,
+            _SESSION_TTL,
+            bound=True,
+            process=process.identity(agent.pid),
+            about=about,
+        )
     except LockHeld:
         pass  # another program uses this name
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 UNREADABLE_GRACE = 5.0  # seconds in which an invalid record may still be half written
-# The keys of `holder` that outlast a heartbeat: of a process, and of a worker's presence.
+# The keys of `holder` that name a process.
 _PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")
-_LASTING_KEYS = (*_PROCESS_KEYS, "agent", "accepts_commands", "in_pane")
+ABOUT = "about_"  # begins the keys of `holder` with further facts about the holder
 
 FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as commands print them
 HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"
@@ -147,7 +147,11 @@ def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
     number of heartbeats. `group` is the process group that works for the holder from
     now on.
     """
-    who = {key: value for key, value in lock.holder.items() if key in _LASTING_KEYS}
+    who = {
+        key: value
+        for key, value in lock.holder.items()
+        if key in _PROCESS_KEYS or key.startswith(ABOUT)
+    }
     if group and lock.is_bound:
         who["group"] = group
     if not stamp_counts(lock) or holder_gone(lock, clock):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from swarm.errors import NotYours, StoreError
 from swarm.formats.frozen_record import FrozenRecord
+from swarm.locks.expiry import ABOUT
 from swarm.locks.table import LockTable
 from swarm.system.clock import from_iso
 
@@ -114,15 +115,15 @@ def _presence(lock: Lock, status: LockStatus) -> Presence:
     pid = holder.get("pid")
     return Presence(
         worker=lock.worker,
-        agent=str(holder.get("agent") or ""),
-        accepts_commands=bool(holder.get("accepts_commands")),
+        agent=str(holder.get(f"{ABOUT}agent") or ""),
+        accepts_commands=bool(holder.get(f"{ABOUT}accepts_commands")),
         since=lock.acquired_at,
         host=str(holder.get("host") or ""),
         pid=pid if isinstance(pid, int) else 0,
         is_alive=status.is_held and not lock.must_stop,
         last_seen=lock.heartbeat_at,
         why=lock.must_stop,
-        in_pane=bool(holder.get("in_pane")),
+        in_pane=bool(holder.get(f"{ABOUT}in_pane")),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
-from swarm.locks.expiry import FREE, LockStatus, judge, new_lock, refreshed
+from swarm.locks.expiry import ABOUT, FREE, LockStatus, judge, new_lock, refreshed
 from swarm.locks.record import Lock, decode
 from swarm.stores.busy import retry_while_busy
 from swarm.system import process
@@ -57,6 +57,7 @@ class LockTable:
         group: int = 0,
         wait: float = 0.0,
         above: int = 0,
+        process: Mapping[str, object] | None = None,
         about: Mapping[str, object] | None = None,
         before_write: Callable[[Lock], object] | None = None,
     ) -> Lock:
@@ -64,15 +65,18 @@ class LockTable:
         seconds.
 
         A `bound` lock is free as soon as this process and all processes of `group` have
-        ended. `above` is the last token of the task that the caller knows. The new
-        token is larger, even if the store has lost its counter. `about` has further
-        facts about the holder of a bound lock (see `locks.expiry`). `before_write` is
+        ended. `process` is the identity of another process to which the lock is bound
+        instead. `above` is the last token of the task that the caller knows. The new
+        token is larger, even if the store has lost its counter. `about` has facts
+        that the record of a bound lock keeps for its readers: texts and numbers. `before_write` is
         called with each lock before the lock is written. So a caller that is
         interrupted can release the lock.
         """
 
         def attempt() -> Lock | None:
-            who = {**self._identity(group), **(about or {})} if bound else None
+            who = {**(process or self._identity(group))} if bound else None
+            if who is not None and about:
+                who |= {f"{ABOUT}{name}": value for name, value in about.items()}
             return self._try_to_acquire(task, worker, ttl, who, above, before_write or _ignore)
 
         deadline = self.clock.steady() + wait if wait else 0.0
