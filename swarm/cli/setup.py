@@ -20,6 +20,7 @@ from swarm.system.own_command import own_command
 from swarm.terminal import output, prompt
 from swarm.terminal.text import shown
 
+_NO_MCP = "--no-mcp"
 _ANSWER_TIMEOUT = 600.0  # seconds
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
 
@@ -30,7 +31,7 @@ def setup(call: Call) -> int:
         raise BadInput(f"swarm cannot set up {agent[:40]!r}. swarm can set up: {' '.join(AGENTS)}.")
     row = agents.find(agent)
     removing = "--remove" in call.options
-    for option in ("--skill", "--no-mcp"):
+    for option in ("--skill", _NO_MCP):
         if removing and option in call.options:
             raise BadInput(f"--remove removes everything. Leave out {option}.")
     project = _project(call)
@@ -50,6 +51,8 @@ def setup(call: Call) -> int:
     wanted = bool(made) and "--dry-run" not in call.options
     if wanted:
         refuse_root(where.root, "the directory")
+        if not removing and _NO_MCP not in call.options:
+            check_server(own_command(__version__, shared=bool(project)).words)
         _confirm(made, call)
         file_changes.make(made, where.root)
     files = [
@@ -78,7 +81,7 @@ def _changes(
     needs = sandbox_needs(project) if agent is CODEX else {}
     parts = Parts(
         skill="--skill" in call.options,
-        mcp="--no-mcp" not in call.options,
+        mcp=_NO_MCP not in call.options,
         plugin=has_plugin,
         sandbox=needs,
     )
@@ -92,8 +95,6 @@ def _changes(
         )
     if needs:
         warnings += _sandbox_warnings(where.grants, needs)
-    if made and parts.mcp:
-        check_server(command.words)
     return made, warnings
 
 
@@ -238,7 +239,7 @@ COMMAND = Command(
             "--skill",
             text="also install the skill, SKILL.md, for an agent that uses swarm through its shell",
         ),
-        Option("--no-mcp", text="leave out the MCP server, and remove the one of an earlier setup"),
+        Option(_NO_MCP, text="leave out the MCP server, and remove the one of an earlier setup"),
         Option("--remove", text="undo all changes: each file is as it was before"),
         Option("--dry-run", text="only show what would change"),
         Option("--yes", text="do not ask for confirmation"),

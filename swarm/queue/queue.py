@@ -130,9 +130,11 @@ class TaskQueue:
             claimant = Claimant(worker, ttl, bound, Accepted(command, agent))
             if agent and (budget is not None or task_budget is not None):
                 claimant = gating.within_budget(log, claimant, budget, task_budget)
-            made.append(
-                claims.best(claimant) if task_id is None else claims.named(task_id, claimant)
-            )
+            # In one line: no interrupt at a line may lose a claim that was made.
+            if task_id is None:
+                made.append(claims.best(claimant))
+            else:
+                made.append(claims.named(task_id, claimant))
             return made[0]
 
         try:

@@ -173,7 +173,7 @@ def test_root_works_in_a_directory_of_its_own(machine: Machine) -> None:
 
 def test_root_sets_up_no_agent_in_the_directory_of_another_user(machine: Machine) -> None:
     project = machine.mkdir("project", NOBODY, 0o755)
-    args = ("setup", "claude", "--project", "/tmp/project", "--yes")
+    args = ("setup", "claude", "--no-mcp", "--project", "/tmp/project", "--yes")
     done = machine.victim(*args, user=0)
     assert done.returncode == 3 and "sudo -u nobody" in done.stderr
     assert list(project.iterdir()) == []

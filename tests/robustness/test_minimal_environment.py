@@ -38,6 +38,8 @@ COMMANDS = {
     "status": "status",
     "web": "web --port 0",
     "wait": "wait job --for free --timeout 1",
+    "gate": "gate list",
+    "cost": "cost",
     "demo": "demo --plain",
     "lock": "lock acquire free worker 60",
     "log": "log write START worker task",

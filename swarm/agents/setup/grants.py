@@ -55,8 +55,15 @@ def _wanted(
     needed = [shell, tools] if tools else [shell]
     if all(any(spelling in present for spelling in grant) for grant in needed):
         return []
-    pair = [shell, tools or shell[::-1]] if agent.mcp_grants else [shell]
-    return [next((each for each in grant if each not in present), grant[0]) for grant in pair]
+    first = _first_missing(shell, present)
+    if not agent.mcp_grants:
+        return [first]
+    return [first, _first_missing((*tools, *shell[::-1]), [*present, first])]
+
+
+def _first_missing(spellings: Sequence[str], present: Sequence[Any]) -> str:
+    """Return the first spelling that is not present, else the first spelling."""
+    return next((each for each in spellings if each not in present), spellings[0])
 
 
 def _list(text: str, path: Path, name: str) -> list[Any]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from swarm.errors import SwarmError
+from swarm.errors import StoreError, SwarmError
 from swarm.formats import json_codec
 from swarm.system.own_command import environment_with
 
@@ -28,7 +28,7 @@ def check_server(command: Sequence[str]) -> None:
     """Start swarm's MCP server in an empty state directory, and initialize it.
 
     `command` starts swarm. Raise SwarmError, with the command that helps, if the server
-    does not answer.
+    does not answer. Raise StoreError if no process can be started.
     """
     with tempfile.TemporaryDirectory(prefix="swarm-setup-") as directory:
         try:
@@ -45,7 +45,7 @@ def check_server(command: Sequence[str]) -> None:
                 f"swarm mcp did not answer within {_TIMEOUT:g} seconds. {_CURE}"
             ) from None
         except OSError as error:
-            raise SwarmError(f"swarm mcp cannot be started: {error.strerror}. {_CURE}") from None
+            raise StoreError(f"swarm mcp cannot be started: {error.strerror}. {_CURE}") from None
     if b'"serverInfo"' not in done.stdout:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         why = lines[-1].removeprefix("Error: ") if lines else f"exit code {done.returncode}"
