@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from swarm.errors import BadInput, StoreError, SwarmError
 from swarm.project import config, location
-from swarm.project.marker import foreign_entries, mark
+from swarm.project.ignore_file import foreign_entries, mark
 
 _STATE_DIR_MODE = 0o700
 _CONFIG_MODE = 0o666  # less the umask, as for any file of the user

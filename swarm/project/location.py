@@ -5,8 +5,8 @@ A project is a directory with a `.swarm/`, which is the state directory of its s
 - From a linked git worktree, the search begins at its main checkout, and goes on
   upward from the worktree only if it finds nothing there.  A submodule belongs to the
   project around it.
-- `.swarm/.gitignore` marks the directory: a read-only file.  Git checks
-  out no such file, so a `.swarm/` that came with a cloned repository has no marker.
+- A project has a read-only ignore file, `.swarm/.gitignore`. Git checks out no read-only
+  file, so a `.swarm/` that came with a cloned repository is no project.
 - A `.swarm/` of another user is refused, and so is a symlink.  A directory like /tmp,
   in which all users make files, is never a project.
 
@@ -24,7 +24,7 @@ from swarm.errors import StoreError
 
 STATE_DIR = ".swarm"
 CONFIG = "swarm.toml"
-MARKER = ".gitignore"
+IGNORE_FILE = ".gitignore"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _SHARED = stat.S_ISVTX | stat.S_IWOTH  # as /tmp has them
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -117,14 +117,14 @@ def at(folder: str) -> Project | None:
         )
     if is_marked(path):
         return Project(folder, path)
-    from swarm.project.marker import adopt  # once in the life of a project
+    from swarm.project.ignore_file import adopt  # once in the life of a project
 
     return Project(folder, path) if adopt(path) else None
 
 
 def is_marked(state_dir: str) -> bool:
     """Return whether `swarm init` made this directory, and not git."""
-    found = _lstat(f"{state_dir}/{MARKER}")
+    found = _lstat(f"{state_dir}/{IGNORE_FILE}")
     return (
         found is not None
         and stat.S_ISREG(found.st_mode)

@@ -227,7 +227,7 @@ sys.exit(main(["init", "--yes"]))
         assert "\n*\n" in (tmp_path / ".swarm" / ".gitignore").read_text()
         assert set(os.listdir(tmp_path)) == {".swarm", "swarm.toml"}
 
-    def test_a_state_directory_without_its_marker_is_adopted_on_request(
+    def test_a_state_directory_without_its_ignore_file_is_adopted_on_request(
         self, tmp_path: Path
     ) -> None:
         assert swarm_in(tmp_path, "init").returncode == 0

@@ -188,12 +188,12 @@ class TestWorktrees:
         assert found(tmp_path / "wt") is None
 
 
-class TestMarker:
+class TestIgnoreFile:
     def test_an_empty_directory_is_used_and_marked(self, tmp_path: Path) -> None:
         (tmp_path / ".swarm").mkdir()
         assert found(tmp_path) == str(tmp_path)
-        marker = (tmp_path / ".swarm" / ".gitignore").stat()
-        assert stat.S_IMODE(marker.st_mode) == 0o400
+        ignore_file = (tmp_path / ".swarm" / ".gitignore").stat()
+        assert stat.S_IMODE(ignore_file.st_mode) == 0o400
 
     def test_a_directory_that_an_interrupted_init_left_is_used(self, tmp_path: Path) -> None:
         (tmp_path / ".swarm").mkdir()
@@ -218,7 +218,7 @@ class TestMarker:
             found(tmp_path / "clone")
 
     @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-    def test_no_umask_lets_git_check_out_a_marker(self, tmp_path: Path, umask: int) -> None:
+    def test_no_umask_lets_git_check_out_a_read_only_file(self, tmp_path: Path, umask: int) -> None:
         source = project(checkout(tmp_path / "source"))
         git(source, "add", "-f", ".swarm")
         git(source, "commit", "-qm", "a trap")
@@ -256,7 +256,7 @@ class TestTrust:
             found(root)
 
     @needs_root
-    def test_a_marker_of_another_user_marks_nothing(self, tmp_path: Path) -> None:
+    def test_an_ignore_file_of_another_user_marks_nothing(self, tmp_path: Path) -> None:
         root = project(tmp_path / "p")
         os.chown(root / ".swarm" / ".gitignore", NOBODY, NOBODY)
         assert not location.is_marked(str(root / ".swarm"))

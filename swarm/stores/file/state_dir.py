@@ -67,7 +67,7 @@ class StateDir:
         self.refuse_untrusted()
         self.refuse_root()
         if self.path.endswith("/.swarm"):
-            from swarm.project.marker import mark_new
+            from swarm.project.ignore_file import mark_new
 
             mark_new(self.path)
         make_dirs(path)

@@ -1,7 +1,7 @@
 """The file that marks `.swarm/` as a state directory, and keeps it out of git.
 
 git writes no file without the right to write to it. So a `.swarm/` that came with a
-cloned repository has no marker, and nothing in it reaches a worker.
+cloned repository has no read-only ignore file, and nothing in it reaches a worker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import stat
 
 from swarm.errors import StoreError
-from swarm.project.location import MARKER, is_marked
+from swarm.project.location import IGNORE_FILE, is_marked
 
 _MODE = stat.S_IRUSR
 _TEXT = """\
@@ -23,7 +23,7 @@ _STATE = ("locks", "status.log", "results", ".locks", ".tasks", ".status", ".cac
 
 
 def adopt(state_dir: str) -> bool:
-    """Return whether a directory without a marker is a state directory, and mark it.
+    """Return whether a directory without its ignore file is a state directory, and mark it.
 
     An empty directory is one: git has no empty directories. Raise StoreError if a swarm
     has used the directory: it may be foreign, and without it the swarm would be split.
@@ -42,8 +42,8 @@ def adopt(state_dir: str) -> bool:
         return True
     if any(name in _STATE for name in names):
         raise StoreError(
-            f"{state_dir} has no marker of `swarm init` and is not used: it may have come with a "
-            "repository, with tasks of a stranger. If it is yours, run: swarm init --adopt"
+            f"{state_dir} has no read-only .gitignore of `swarm init` and is not used: it may have come "
+            "with a repository, with tasks of a stranger. If it is yours, run: swarm init --adopt"
         )
     return False  # of another program
 
@@ -58,8 +58,8 @@ def mark_new(state_dir: str) -> None:
 
 
 def mark(state_dir: str) -> None:
-    """Write the marker, in one step. Raise OSError if it cannot be written."""
-    draft = f"{state_dir}/{MARKER}.{os.urandom(4).hex()}"
+    """Write the ignore file, in one step. Raise OSError if it cannot be written."""
+    draft = f"{state_dir}/{IGNORE_FILE}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(draft, flags, _MODE)
     try:
@@ -67,9 +67,9 @@ def mark(state_dir: str) -> None:
         os.fchmod(fd, _MODE)
     finally:
         os.close(fd)
-    os.rename(draft, f"{state_dir}/{MARKER}")
+    os.rename(draft, f"{state_dir}/{IGNORE_FILE}")
 
 
 def foreign_entries(state_dir: str) -> list[str]:
     """Return what is in a directory, except what an interrupted `mark` left there."""
-    return [name for name in os.listdir(state_dir) if not name.startswith(f"{MARKER}.")]
+    return [name for name in os.listdir(state_dir) if not name.startswith(f"{IGNORE_FILE}.")]
