@@ -42,8 +42,9 @@ def adopt(state_dir: str) -> bool:
         return True
     if any(name in _STATE for name in names):
         raise StoreError(
-            f"{state_dir} has no read-only .gitignore of `swarm init` and is not used: it may have come "
-            "with a repository, with tasks of a stranger. If it is yours, run: swarm init --adopt"
+            f"{state_dir} has no read-only .gitignore of `swarm init` and is not used: it may "
+            "have come with a repository, with tasks of a stranger. If it is yours, run: "
+            "swarm init --adopt"
         )
     return False  # of another program
 
