@@ -49,6 +49,8 @@ PATHS = {
         "tests/stores/test_redis.py",
         "tests/agents/test_hooks.py::TestNeverBlocks::test_hooks_work_on_a_server",
         "tests/web/test_app.py::TestTheProcess::test_the_page_works_on_a_server",
+        "tests/workers/test_presence.py::test_a_killed_worker_is_gone_at_once",
+        "tests/workers/test_presence.py::test_a_worker_whose_agent_is_missing_is_reported",
     ],
     "root": [
         "tests/agents/test_identity.py",
