@@ -177,6 +177,11 @@ def claude_env_file() -> str:
     return variable("CLAUDE_ENV_FILE")
 
 
+def is_sandbox() -> bool:
+    """Return whether IS_SANDBOX tells Claude Code that root is in a container."""
+    return variable("IS_SANDBOX") == "1"
+
+
 def environment() -> dict[str, str]:
     """Return a copy of the environment, for a child process."""
     from os import environ

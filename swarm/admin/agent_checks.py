@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-from swarm.admin.check import FAULT, OK, WARNING, Check
+from swarm.admin.check import OK, WARNING, Check
 from swarm.errors import BadInput
 from swarm.presets.registry import NAMES, find
 from swarm.project import config as project_config
@@ -23,11 +23,6 @@ def check_agents() -> Iterator[Check]:
         config = project_config.load()
     except BadInput:
         config = Config()  # reported by `check_project`
-    if config.agent:
-        try:
-            find(config.agent, config)
-        except BadInput as error:
-            yield Check("agents", FAULT, f"swarm.toml: {error}", "swarm worker --help")
     programs: dict[str, str] = {}
     for name in dict.fromkeys((*NAMES, *config.agents)):
         try:

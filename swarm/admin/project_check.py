@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from swarm import settings
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.errors import BadInput, SwarmError
+from swarm.presets.registry import find
 from swarm.project import config, location
 from swarm.stores.location import Location
 from swarm.terminal.text import quoted
@@ -40,10 +41,14 @@ def check_project(where: Location) -> Iterator[Check]:
 def _check_config(project: location.Project) -> Iterator[Check]:
     if not os.path.lexists(project.config):
         return
+    found = None
     try:
-        config.load(project)
+        found = config.load(project)
+        if found.agent:
+            find(found.agent, found)
     except BadInput as error:
-        yield Check("swarm.toml", FAULT, str(error), f"${{EDITOR:-vi}} {quoted(project.config)}")
+        text = str(error) if found is None else f"{project.config}: {error}"
+        yield Check("swarm.toml", FAULT, text, f"${{EDITOR:-vi}} {quoted(project.config)}")
     else:
         yield Check("swarm.toml", OK, f"{project.config} is valid")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from swarm.board.board import ActiveTask, Board, Problem, TotalUsage
 from swarm.system.clock import from_iso
-from swarm.terminal.text import cut, duration, fill, shown, width
+from swarm.terminal.text import cut, duration, fill, money, shown, width
 
 Paint = Callable[[str, str], str]
 Line = list[tuple[str, str]]  # pieces of text, each with its colour, "" for none
@@ -235,8 +235,9 @@ def cost_line(usage: TotalUsage) -> str:
     """Return what the agents report as their cost, "" if they report nothing."""
     if not (usage.turns or usage.tokens or usage.cost_usd):
         return ""
+    cost = f"${money(usage.cost_usd)} · " if usage.cost_usd else ""
     return (
-        f"${usage.cost_usd:,.2f} · {usage.turns:,} turn{'s' * (usage.turns != 1)} · "
+        f"{cost}{usage.turns:,} turn{'s' * (usage.turns != 1)} · "
         f"{usage.tokens:,} tokens, as the agents report it"
     )
 

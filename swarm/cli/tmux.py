@@ -148,8 +148,8 @@ def _worker_options(call: Call) -> tuple[str, ...]:
     """Return the options that `swarm up` passes on to its workers."""
     words: list[str] = []
     for option in (*AGENT_OPTIONS[1:], ALLOW_COMMANDS, STORE_FOR_AGENT, _UNTIL_EMPTY):
-        if option.name in call.options:
-            words += [option.name, call.options[option.name]] if option.value else [option.name]
+        for value in call.every(option.name):
+            words += [option.name, value] if option.value else [option.name]
     return tuple(words)
 
 

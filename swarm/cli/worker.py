@@ -13,25 +13,27 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
 from swarm.presets.registry import NAMES
 from swarm.project.config import load
+from swarm.project.keys import commands
 from swarm.queue.queue import TaskQueue
 from swarm.stores.default import default_store
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
 from swarm.workers import command
-from swarm.workers.launch import CommandAgent, preset_agent
+from swarm.workers.launch import CommandAgent, PresetAgent, preset_agent
 from swarm.workers.presence import report_end
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
     from swarm.project.config import Config
     from swarm.workers.launch import Agent
 
 NO_AGENT = "none"  # for --agent, where swarm.toml names one
-_PRESET_OPTIONS = ("--permissions", "--model")
+_PRESET_OPTIONS = ("--permissions", "--allow", "--model")
 
 _MARKS = {
     "start": ("▶", "bold"),
@@ -53,14 +55,19 @@ def run(call: Call) -> int:
     except BadInput as error:
         _report(name, error)
         raise
+    budgets = {
+        "--budget": _cost(call, "--budget", config.budget),
+        "--task-budget": _cost(call, "--task-budget", config.task_budget),
+    }
+    _warn_of_budgets(agent, budgets)
     printer = _Printer(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
     worker = SmartWorker(
         name,
         agent,
         allow_commands="--allow-commands" in call.options,
         store_for_agent="--store-for-agent" in call.options,
-        budget=_cost(call, "--budget", config.budget),
-        task_budget=_cost(call, "--task-budget", config.task_budget),
+        budget=budgets["--budget"],
+        task_budget=budgets["--task-budget"],
         ttl=call.ttl(),
         timeout=call.timeout(),
         grace=call.seconds("--grace", GRACE),
@@ -156,10 +163,31 @@ def _agent(call: Call, config: Config) -> Agent | None:
     return preset_agent(
         name,
         permissions=call.options.get("--permissions", ""),
+        allow=_allowed(call),
         model=call.options.get("--model", ""),
         extra=call.command_line,
         budget=_cost(call, "--task-budget", config.task_budget),
         config=config,
+    )
+
+
+def _allowed(call: Call) -> list[str]:
+    found = call.every("--allow")
+    try:
+        commands(found)
+    except ValueError as error:
+        raise BadInput(f"--allow {error}.") from None
+    return found
+
+
+def _warn_of_budgets(agent: Agent | None, budgets: Mapping[str, float | None]) -> None:
+    """Warn if the agent's cost is not known, so that a budget cannot act."""
+    given = [name for name, value in budgets.items() if value is not None]
+    if agent is None or not given or (isinstance(agent, PresetAgent) and agent.reports_cost):
+        return
+    terminal.err(
+        f"swarm: warning: {agent.name} reports no cost in money, so {' and '.join(given)} cannot "
+        f"stop it.\n"
     )
 
 
@@ -205,6 +233,13 @@ AGENT_OPTIONS = (
         "P",
         "what the agent may do: ask (what its own settings allow), edit (its task in its "
         "workspace) or full (everything); default: permissions in swarm.toml, else edit",
+    ),
+    Option(
+        "--allow",
+        "CMD",
+        "let the agent run commands that begin with CMD, such as 'make test', under "
+        "--permissions edit; '*' for every command; adds to allow in swarm.toml",
+        repeated=True,
     ),
     Option("--model", "M", "the model for the agent; default: model in swarm.toml"),
     Option("--budget", "X", "pause when all tasks have cost X, as the agents count it"),

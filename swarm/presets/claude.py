@@ -1,23 +1,29 @@
 """Claude Code: `claude -p --output-format stream-json`.
 
     ask     the user's own settings decide; what Claude would ask about is denied
-    edit    edit files in the workspace, and run git, swarm and the check
+    edit    edit files in the workspace, and run git, swarm, the check and allowed commands
     full    everything, without asking (Claude refuses this to root)
 
-The user's settings and those of the project (`.claude/settings.json`) always count too.
+The user's settings always count too, and those of the project (`.claude/settings.json`)
+once the user trusts it.
 """
 
 from __future__ import annotations
 
-import shlex
+import os
 from collections.abc import Mapping
 from typing import Any
 
+from swarm import settings
+from swarm.errors import BadInput
+from swarm.presets.allowed import EVERY, allowed, cure_of_command, cure_of_edit, cure_of_tool
+from swarm.presets.command_line import refuse_words
 from swarm.presets.contract import (
     ASK,
     EDIT,
     FULL,
     LOGIN,
+    MODEL,
     OVERLOAD,
     RATE,
     USAGE,
@@ -26,11 +32,12 @@ from swarm.presets.contract import (
     Request,
 )
 from swarm.presets.json_lines import JsonLinesReader, at, list_of, number_of, text_of
-from swarm.presets.limits import limit, limit_in
+from swarm.presets.limits import limit, limit_in, with_cure
 from swarm.presets.readable import call_line, one_line, telling
 
 _MODES = {ASK: "default", EDIT: "acceptEdits", FULL: "bypassPermissions"}
-_SETTINGS = "permissions.allow in .claude/settings.json"
+_EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")
+_EVERYTHING = ("--dangerously-skip-permissions", "bypassPermissions")
 _LOGIN = "Log in: run `claude` once and use /login, or set ANTHROPIC_API_KEY."
 # What Claude Code calls the error of a request.
 _ERRORS = {
@@ -39,7 +46,10 @@ _ERRORS = {
     "billing_error": USAGE,
     "rate_limit": RATE,
     "overloaded": OVERLOAD,
+    "model_not_found": MODEL,
 }
+_REFUSED_STATUS = (400, 402, 404)  # which says little about the reason
+_USERS_PART = (LOGIN, MODEL, USAGE)
 _OVERLOAD_STATUS = (502, 503, 504, 529)
 _MODEL_INPUT = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 _INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -54,6 +64,19 @@ class Claude:
     name = "claude"
     program = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
+    reports_cost = True
+
+    def check(self, request: Request) -> None:
+        refuse_words(request, self.name, "--output-format", "--input-format")
+        everything = request.permissions == FULL or any(
+            word.endswith(_EVERYTHING) for word in request.extra
+        )
+        if everything and os.geteuid() == 0 and not settings.is_sandbox():
+            raise BadInput(
+                "Claude Code does not start as root with --permissions full. Start the worker as "
+                "another user, or with --permissions edit. If root is in a container where nothing "
+                "can be damaged, set IS_SANDBOX=1."
+            )
 
     def new_attempt(self, request: Request) -> Launch:
         return Launch(self._command(request), request.prompt.encode())
@@ -62,8 +85,8 @@ class Claude:
         command = (*self._command(request), f"--resume={session}")
         return Launch(command, request.prompt.encode())
 
-    def reader(self) -> ClaudeReader:
-        return ClaudeReader()
+    def reader(self, request: Request | None = None) -> ClaudeReader:
+        return ClaudeReader(request=request)
 
     def _command(self, request: Request) -> tuple[str, ...]:
         return (
@@ -83,18 +106,21 @@ def _allowed(request: Request) -> tuple[str, ...]:
     """Return the rules that let Claude do its task."""
     if request.permissions != EDIT:
         return ()
-    programs = dict.fromkeys(("git", "swarm", "python3 -m swarm", shlex.join(request.swarm)))
-    commands = [rule for program in programs for rule in (program, f"{program}:*")]
+    commands = allowed(request)
+    if EVERY in commands:
+        return ("Bash", "mcp__swarm")
+    rules = [rule for command in commands for rule in (command, f"{command}:*")]
     if request.check:
-        commands.append(request.check)
-    return (*(f"Bash({command})" for command in commands), "mcp__swarm")
+        rules.append(request.check)
+    return (*(f"Bash({rule})" for rule in rules), "mcp__swarm")
 
 
 class ClaudeReader(JsonLinesReader):
     """Reads `--output-format stream-json`."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._workspace = ""
         self._calls: dict[str, tuple[str, str]] = {}  # tool and its telling argument, by id
         self._denied: set[str] = set()  # ids of tool calls
         self._messages: dict[str, Mapping[str, Any]] = {}  # by id, which several lines share
@@ -111,6 +137,8 @@ class ClaudeReader(JsonLinesReader):
             return self._rate_limit(event)
         if (kind, subtype) == ("system", "permission_denied"):
             return self._deny(event, text_of(event, "message"))
+        if (kind, subtype) == ("system", "init"):
+            self._workspace = text_of(event, "cwd")
         if (kind, subtype) == ("system", "api_retry"):
             return [_retry_line(event)]
         return []
@@ -160,13 +188,16 @@ class ClaudeReader(JsonLinesReader):
         elif status in _OVERLOAD_STATUS:
             kind = OVERLOAD
         now = self.now()
-        if kind == LOGIN:
-            self.limit = limit(LOGIN, f"{text} {_LOGIN}", now)
-        elif kind:
+        if kind:
             until = self._resets_at if kind in (USAGE, RATE) else None
             self.limit = limit(kind, text, now, until)
-        elif self.limit is None and status in (0, 401, 403, 429):
-            self.limit = limit_in(text, now, status=status)
+        elif self.limit is None and status in (0, 401, 403, 429, *_REFUSED_STATUS):
+            found = limit_in(text, now, status=status)
+            if found and (status not in _REFUSED_STATUS or found.kind in _USERS_PART):
+                self.limit = found
+        else:
+            return  # the first line about it said more
+        self.limit = with_cure(self.limit, text, _LOGIN)
 
     def _rate_limit(self, event: Mapping[str, Any]) -> list[str]:
         if text_of(event, "rate_limit_info", "status") != "rejected":
@@ -183,11 +214,12 @@ class ClaudeReader(JsonLinesReader):
             self._denied.add(call)
         tool, what = self._calls.get(call, (text_of(event, "tool_name"), about))
         if tool == "Bash":
-            program = what.split(" ", 1)[0] or "COMMAND"
-            cure = f'add "Bash({program}:*)" to {_SETTINGS}'
+            cure = cure_of_command(what, self.request)
+        elif tool in _EDITS:
+            cure = cure_of_edit(what, self._workspace, self.request)
         else:
-            cure = f'add "{tool}" to {_SETTINGS}'
-        return self.deny(tool, what, f"{cure}, or use --permissions full")
+            cure = cure_of_tool(f"--allowedTools={tool}", self.request)
+        return self.deny(tool, what, cure)
 
     def report(self, exit_code: int) -> Report:
         if not self.usage and self._messages:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from swarm.presets import codex_session
-from swarm.presets.contract import ASK, EDIT, FULL, LOGIN, Launch, Report, Request
+from swarm.presets.contract import ASK, EDIT, FULL, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, as_object, at, list_of, number_of, text_of
-from swarm.presets.limits import limit, limit_in
+from swarm.presets.limits import limit_in, with_cure
 from swarm.presets.readable import call_line, one_line
 
 _SANDBOXES = {ASK: "read-only", EDIT: "workspace-write"}
@@ -37,6 +37,10 @@ class Codex:
     name = "codex"
     program = "codex"
     install = "npm install -g @openai/codex"
+    reports_cost = False
+
+    def check(self, request: Request) -> None:
+        """Accept every request: no option of Codex turns its events off."""
 
     def new_attempt(self, request: Request) -> Launch:
         return Launch(self._command(request, ()), request.prompt.encode())
@@ -44,8 +48,8 @@ class Codex:
     def resume(self, request: Request, session: str) -> Launch | None:
         return Launch(self._command(request, ("resume", session)), request.prompt.encode())
 
-    def reader(self) -> CodexReader:
-        return CodexReader()
+    def reader(self, request: Request | None = None) -> CodexReader:
+        return CodexReader(request=request)
 
     def _command(self, request: Request, resume: tuple[str, ...]) -> tuple[str, ...]:
         return (
@@ -79,8 +83,10 @@ class CodexReader(JsonLinesReader):
 
     counts_session = True
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(clock)
+    def __init__(
+        self, clock: Callable[[], float] = time.time, request: Request | None = None
+    ) -> None:
+        super().__init__(clock, request)
         self._began = self.now()
 
     def handle(self, event: Mapping[str, Any]) -> list[str]:
@@ -170,11 +176,7 @@ class CodexReader(JsonLinesReader):
     def _fail(self, message: str) -> list[str]:
         text = _inner_message(message)
         self.error = one_line(text, 500) or self.error or "the turn failed"
-        now = self.now()
-        found = limit_in(message, now)
-        if found is not None and found.kind == LOGIN:
-            found = limit(LOGIN, f"{text} {_LOGIN}", now)
-        self.limit = found or self.limit
+        self.limit = with_cure(limit_in(message, self.now()), text, _LOGIN) or self.limit
         return [f"! {one_line(text, 500)}"]
 
     def report(self, exit_code: int) -> Report:

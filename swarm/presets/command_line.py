@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from swarm.presets.contract import Request
+
 PROMPT = "{prompt}"
 _TEXTS = (PROMPT, "{task_id}", "{worker}", "{session}")  # the others are numbers
 _PLACEHOLDERS = re.compile(r"\{(prompt|task_id|worker|token|attempt|session)\}")
@@ -65,6 +67,18 @@ def split(agent: str | Sequence[str], what: str = "--exec") -> list[str]:
                 f"so its text could become a command. {instead}"
             )
     return words
+
+
+def refuse_words(request: Request, agent: str, *options: str) -> None:
+    """Raise BadInput if a further word for an agent is one of these options: they change
+    the output, which swarm then could not read.
+    """
+    for word in request.extra:
+        if word.split("=", 1)[0] in options:
+            raise BadInput(
+                f"{word[:60]!r} after -- changes the output of {agent}, which swarm must read. "
+                f"Leave it out. For plain text, use: --exec '{agent} …'"
+            )
 
 
 def fill(words: Sequence[str], values: Mapping[str, str]) -> list[str]:

@@ -21,6 +21,7 @@ ASK, EDIT, FULL = PERMISSIONS = ("ask", "edit", "full")
 
 # The kinds of limits. After each of them the attempt does not count.
 USAGE, RATE, OVERLOAD, LOGIN, EXIT_75 = "usage", "rate", "overload", "login", "exit75"
+MODEL = "model"  # the agent has no such model
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}")
 TEMPORARY_FAILURE = 75  # the exit code EX_TEMPFAIL of sysexits.h
 
@@ -29,8 +30,9 @@ TEMPORARY_FAILURE = 75  # the exit code EX_TEMPFAIL of sysexits.h
 class Request:
     """What a worker asks of an agent.
 
-    `check` is the command that checks the result, "" if there is none. `workspace` is
-    the agent's working directory, "" for the worker's. `extra` has words that the
+    `allow` are beginnings of commands that the agent may run under `edit`. `check` is
+    the command that checks the result, "" if there is none. `workspace` is the agent's
+    working directory, "" for the worker's. `extra` has words that the
     preset adds to the command as they are. `swarm` is how the agent calls swarm.
     `writable` are directories outside the workspace in which git and swarm write.
     `network`: swarm needs the network for its store. `budget` is what the attempt may
@@ -40,6 +42,7 @@ class Request:
     prompt: str
     permissions: str = EDIT
     model: str = ""
+    allow: tuple[str, ...] = ()
     check: str = ""
     workspace: str = ""
     extra: tuple[str, ...] = ()
@@ -137,11 +140,23 @@ class Preset(Protocol):
     def install(self) -> str:
         """How to install the program, in words for a user."""
 
+    def check(self, request: Request) -> None:
+        """Raise BadInput if every attempt would fail: the agent refuses to start like
+        this, or swarm could not read its output.
+        """
+
     def new_attempt(self, request: Request) -> Launch:
         """Return how to start a new session."""
 
     def resume(self, request: Request, session: str) -> Launch | None:
         """Return how to resume a session, None if the agent cannot do that."""
 
-    def reader(self) -> Reader:
-        """Return a reader for the output of one attempt."""
+    def reader(self, request: Request | None = None) -> Reader:
+        """Return a reader for the output of one attempt.
+
+        `request` is None if swarm did not choose the permissions of the attempt.
+        """
+
+    @property
+    def reports_cost(self) -> bool:
+        """Whether the agent reports its cost in money, so that budgets can act."""

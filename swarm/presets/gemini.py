@@ -1,7 +1,7 @@
 """Gemini CLI: `gemini --output-format stream-json`.
 
     ask     the user's own settings decide; what Gemini would ask about is denied
-    edit    edit files in the workspace, and run git, swarm and the check
+    edit    edit files in the workspace, and run git, swarm, the check and allowed commands
     full    everything, without asking
 
 Tried with Gemini CLI 0.61.0 and a scripted model.
@@ -9,13 +9,14 @@ Tried with Gemini CLI 0.61.0 and a scripted model.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from swarm.presets.allowed import EVERY, allowed, cure_of_command
+from swarm.presets.command_line import refuse_words
 from swarm.presets.contract import ASK, EDIT, FULL, LOGIN, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, at, number_of, text_of
-from swarm.presets.limits import limit, limit_in
+from swarm.presets.limits import limit, limit_in, with_cure
 from swarm.presets.readable import call_line, one_line, telling, text_lines
 
 _MODES = {ASK: "default", EDIT: "auto_edit", FULL: "yolo"}
@@ -23,7 +24,8 @@ _LOGIN = "Log in: run `gemini` once, or set GEMINI_API_KEY."
 _LOGIN_EXIT_CODE = 41  # FatalAuthenticationError
 _DENIED = ("policy_violation", "permission_denied", "execution_denied")
 # Without a permission, Gemini does not even offer these to the model.
-_WITHHELD = ("write_file", "replace", "run_shell_command")
+_SHELL = "run_shell_command"
+_WITHHELD = ("write_file", "replace", _SHELL)
 _CURE = "allow the tool in .gemini/settings.json (tools.allowed), or use --permissions full"
 
 
@@ -31,6 +33,10 @@ class Gemini:
     name = "gemini"
     program = "gemini"
     install = "npm install -g @google/gemini-cli"
+    reports_cost = False
+
+    def check(self, request: Request) -> None:
+        refuse_words(request, self.name, "-o", "--output-format")
 
     def new_attempt(self, request: Request) -> Launch:
         return Launch(self._command(request), request.prompt.encode())
@@ -38,8 +44,8 @@ class Gemini:
     def resume(self, request: Request, session: str) -> Launch | None:
         return Launch((*self._command(request), f"--resume={session}"), request.prompt.encode())
 
-    def reader(self) -> GeminiReader:
-        return GeminiReader()
+    def reader(self, request: Request | None = None) -> GeminiReader:
+        return GeminiReader(request=request)
 
     def _command(self, request: Request) -> tuple[str, ...]:
         return (
@@ -57,15 +63,17 @@ class Gemini:
 def _allowed(request: Request) -> tuple[str, ...]:
     if request.permissions != EDIT:
         return ()
-    commands = dict.fromkeys(("git", "swarm", shlex.join(request.swarm), request.check))
-    return tuple(f"run_shell_command({command})" for command in commands if command)
+    commands = (*allowed(request), request.check)
+    if EVERY in commands:
+        return (_SHELL,)
+    return tuple(f"{_SHELL}({command})" for command in commands if command)
 
 
 class GeminiReader(JsonLinesReader):
     """Reads `--output-format stream-json`."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._calls: dict[str, tuple[str, str]] = {}
         self._parts: list[str] = []  # of the message that Gemini writes
         self._line = ""
@@ -107,7 +115,10 @@ class GeminiReader(JsonLinesReader):
         kind = text_of(event, "error", "type").lower()
         tool, what = self._calls.get(text_of(event, "tool_id"), ("a tool", ""))
         is_withheld = kind == "tool_not_registered" and tool in _WITHHELD
-        return self.deny(tool, what, _CURE) if kind in _DENIED or is_withheld else []
+        if kind not in _DENIED and not is_withheld:
+            return []
+        cure = cure_of_command(what, self.request) if tool == _SHELL else _CURE
+        return self.deny(tool, what, cure)
 
     def _result(self, event: Mapping[str, Any]) -> None:
         self.has_ended = True
@@ -122,15 +133,14 @@ class GeminiReader(JsonLinesReader):
 
     def _note_error(self, text: str) -> None:
         self.error = one_line(text, 500)
-        self.limit = limit_in(text, self.now())
-        if self.limit is not None and self.limit.kind == LOGIN:
-            self.limit = limit(LOGIN, f"{self.error} {_LOGIN}", self.now())
+        self.limit = with_cure(limit_in(text, self.now()), self.error, _LOGIN)
 
     def report(self, exit_code: int) -> Report:
         self._end_message()
         if not self.has_ended and not self.error:
             self._note_error(self.last_line or "it ended without its final message")
         if exit_code == _LOGIN_EXIT_CODE and self.limit is None:
-            self.limit = limit(LOGIN, f"{self.error} {_LOGIN}", self.now())
+            found = limit(LOGIN, self.error, self.now())
+            self.limit = with_cure(found, self.error, _LOGIN)
         self.session_is_gone = "Error resuming session" in self.error
         return super().report(exit_code)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from swarm.presets.contract import Denial, Limit, Report, is_session
+from swarm.presets.contract import Denial, Limit, Report, Request, is_session
 from swarm.presets.readable import one_line, text_lines
 
 _MAX_DENIALS = 50  # that are kept
@@ -24,8 +24,11 @@ class JsonLinesReader:
 
     counts_session = False
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, request: Request | None = None
+    ) -> None:
         self._clock = clock
+        self.request = request
         self.result = ""
         self.session = ""
         self.error = ""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
-from swarm.presets.contract import LOGIN, OVERLOAD, RATE, USAGE, Limit
+from swarm.presets.contract import LOGIN, MODEL, OVERLOAD, RATE, USAGE, Limit
 from swarm.presets.reset_time import reset_time
 from swarm.terminal.text import shorten, shown
 
 MAX_TEXT = 300  # characters of a limit's text
 _LONGEST = 400 * 86400.0  # seconds
 _MAX_ERROR = 4000  # characters of an error that are searched
+_OTHER_MODEL = "Choose a model that exists: --model, or model in swarm.toml."
 
 # The first kind that fits counts. All of these are from the programs' sources or output.
 _KINDS = (
@@ -27,6 +29,7 @@ _KINDS = (
             r"spend cap|quota (?:exceeded|exhausted)|exceeded your current quota|"
             r"exhausted your (?:capacity|daily quota)|insufficient_quota|usage_limit|"
             r"usage_not_included|to use codex with your chatgpt plan|"
+            r"billing[_ ]hard[_ ]limit|billing_not_active|account is not active|"
             r"QUOTA_EXHAUSTED|TerminalQuotaError",
             re.IGNORECASE,
         ),
@@ -40,7 +43,18 @@ _KINDS = (
             r"(?:oauth|access|refresh) token\b[^.]{0,40}\b(?:expired|revoked|invalid)|"
             r"(?:session|login|credentials?) (?:has |have )?expired|"
             r"\b401\b|unauthorized|missing environment variable: .*key|"
+            r"disabled organization|organization (?:has been|is) disabled|"
+            r"must specify the \w+ environment variable|"
             r"FatalAuthenticationError|set an auth method",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        MODEL,
+        re.compile(
+            r"model_not_found|ModelNotFoundError|issue with the selected model|"
+            r"\bmodels?\b[^.]{0,80} (?:does not exist|is not found for API version)|"
+            r"\bmodel not found\b|model is not supported when using codex",
             re.IGNORECASE,
         ),
     ),
@@ -80,6 +94,19 @@ def limit_in(error: str, now: float, *, status: int | None = None) -> Limit | No
     error = error[:_MAX_ERROR]
     kind = next((kind for kind, pattern in _KINDS if pattern.search(error)), _by_status(status))
     return limit(kind, error, now) if kind else None
+
+
+def with_cure(found: Limit | None, error: str, login: str) -> Limit | None:
+    """Return a limit whose text is the error and its cure, if a user must do something.
+
+    `login` says how to log in.
+    """
+    cure = {LOGIN: login, MODEL: _OTHER_MODEL}.get(found.kind, "") if found else ""
+    if found is None or not cure:
+        return found
+    line = shorten(shown(" ".join(error.split())), MAX_TEXT - len(cure) - 2)
+    stop = "" if line.endswith((".", "!", "?", "…")) else "."
+    return replace(found, text=f"{line}{stop} {cure}")
 
 
 def limit_in_last_line(line: str, now: float) -> Limit | None:

@@ -1,7 +1,7 @@
 """OpenCode: `opencode run --format json`.
 
     ask     the user's own settings decide; what OpenCode would ask about is denied
-    edit    edit files in the workspace, and run git, swarm and the check
+    edit    edit files in the workspace, and run git, swarm, the check and allowed commands
     full    everything that the user's settings do not deny, without asking
 
 Tried with OpenCode 1.18.33 and a scripted model.
@@ -10,13 +10,14 @@ Tried with OpenCode 1.18.33 and a scripted model.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from swarm.presets.contract import EDIT, FULL, LOGIN, Launch, Report, Request
+from swarm.presets.allowed import EVERY, allowed, cure_of_command
+from swarm.presets.command_line import refuse_words
+from swarm.presets.contract import EDIT, FULL, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, at, list_of, number_of, text_of
-from swarm.presets.limits import limit, limit_in
+from swarm.presets.limits import limit_in, with_cure
 from swarm.presets.readable import call_line, one_line, telling
 
 _LOGIN = "Log in: run `opencode auth login`."
@@ -28,6 +29,10 @@ class OpenCode:
     name = "opencode"
     program = "opencode"
     install = "npm install -g opencode-ai"
+    reports_cost = True
+
+    def check(self, request: Request) -> None:
+        refuse_words(request, self.name, "--format")
 
     def new_attempt(self, request: Request) -> Launch:
         return self._launch(request)
@@ -35,8 +40,8 @@ class OpenCode:
     def resume(self, request: Request, session: str) -> Launch | None:
         return self._launch(request, f"--session={session}")
 
-    def reader(self) -> OpenCodeReader:
-        return OpenCodeReader()
+    def reader(self, request: Request | None = None) -> OpenCodeReader:
+        return OpenCodeReader(request=request)
 
     def _launch(self, request: Request, *more: str) -> Launch:
         command = (
@@ -54,10 +59,10 @@ class OpenCode:
 def _environment(request: Request) -> dict[str, str]:
     if request.permissions != EDIT:
         return {}
-    commands = ["git", "swarm", shlex.join(request.swarm)]
-    bash = {"*": "ask"}
-    for command in dict.fromkeys(commands):
-        bash |= {command: "allow", f"{command} *": "allow"}
+    commands = allowed(request)
+    bash = {"*": "allow" if EVERY in commands else "ask"}
+    for command in commands:
+        bash |= {command: "allow", f"{command} *": "allow"} if command != EVERY else {}
     if request.check:
         bash[request.check] = "allow"
     permission = {"edit": "allow", "bash": bash, "external_directory": "ask"}
@@ -93,7 +98,9 @@ class OpenCodeReader(JsonLinesReader):
         error = text_of(event, "part", "state", "error")
         lines = [call_line(tool, arguments)]
         if any(text in error.lower() for text in _REJECTED):
-            lines += self.deny(tool, telling(arguments), _CURE)
+            what = telling(arguments)
+            cure = cure_of_command(what, self.request) if tool == "bash" else _CURE
+            lines += self.deny(tool, what, cure)
         return lines
 
     def _count(self, event: Mapping[str, Any]) -> None:
@@ -113,9 +120,8 @@ class OpenCodeReader(JsonLinesReader):
         name, message = text_of(event, "error", "name"), text_of(event, "error", "data", "message")
         status = int(number_of(event, "error", "data", "statusCode"))
         self.error = one_line(message or name or "an error", 500)
-        self.limit = limit_in(f"{name} {message}", self.now(), status=status)
-        if self.limit is not None and self.limit.kind == LOGIN:
-            self.limit = limit(LOGIN, f"{self.error} {_LOGIN}", self.now())
+        found = limit_in(f"{name} {message}", self.now(), status=status)
+        self.limit = with_cure(found, self.error, _LOGIN)
         return [f"! {self.error}"]
 
     def report(self, exit_code: int) -> Report:

@@ -43,6 +43,7 @@ class OwnAgent:
         resume: str = "",
         limit: str = "",
         read_as: Callable[[], Reader] | None = None,
+        reports_cost: bool = False,
     ) -> None:
         """Raise BadInput if a command line or the regular expression is invalid."""
         self.name = name
@@ -50,6 +51,7 @@ class OwnAgent:
         self._resume = split(resume, f"agents.{name}.resume") if resume else []
         self._limit = _pattern(limit, name)
         self._read_as = read_as
+        self._reports_cost = reports_cost
 
     @property
     def program(self) -> str:
@@ -65,7 +67,14 @@ class OwnAgent:
     def resume(self, request: Request, session: str) -> Launch | None:
         return _launch(self._resume, request, session) if self._resume else None
 
-    def reader(self) -> Reader:
+    def check(self, request: Request) -> None:
+        """Accept everything: a user describes what the agent is."""
+
+    @property
+    def reports_cost(self) -> bool:
+        return self._reports_cost
+
+    def reader(self, request: Request | None = None) -> Reader:
         inner = self._read_as() if self._read_as is not None else TextReader()
         return LimitedReader(inner, self._limit)
 

@@ -6,10 +6,10 @@ from swarm.errors import BadInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Protocol
 
-    from swarm.presets.contract import Preset, Reader
+    from swarm.presets.contract import Preset
 else:
     Protocol = object  # `swarm status` needs the names of the agents, and no `typing`
 
@@ -46,12 +46,14 @@ def find(name: str, config: Config) -> Preset:
     if own is not None:
         from swarm.presets.own import OwnAgent
 
+        read_as = _preset(own.output) if own.output in _MODULES else None
         return OwnAgent(
             name,
             own.command,
             resume=own.resume,
             limit=own.limit,
-            read_as=_reader_of(own.output),
+            read_as=read_as.reader if read_as else None,
+            reports_cost=read_as is not None and read_as.reports_cost,
         )
     if name not in _MODULES:
         known = " ".join(dict.fromkeys((*NAMES, *config.agents)))
@@ -66,7 +68,3 @@ def _preset(name: str) -> Preset:
     module = __import__(f"swarm.presets.{name}", fromlist=[_MODULES[name]])
     found: Preset = getattr(module, _MODULES[name])()
     return found
-
-
-def _reader_of(output: str) -> Callable[[], Reader] | None:
-    return _preset(output).reader if output in _MODULES else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from swarm.project.keys import (
     Key,
     Lines,
     checked,
+    commands,
     fault,
     from_to,
     key,
@@ -86,6 +87,13 @@ class Config:
         '"edit"',
         one_of("ask", "edit", "full"),
     )
+    allow: Sequence[str] = key(
+        list,
+        (),
+        "commands that agents may run under `edit`, by how they begin; `*` for every command",
+        '["make test", "npm run"]',
+        commands,
+    )
     model: str = key(str, "", "the model for the agent; empty for its own default", '"sonnet"')
     workers: int = key(int, 3, "the number of workers that `swarm up` starts", "3", from_to(1, 999))
     budget: float | None = key(
@@ -125,7 +133,10 @@ def parse(text: str, path: str) -> Config:
         what, at, position = str(error).rpartition(" (at ")
         line = re.match(r"line (\d+)", position)
         number = int(line[1]) if line else Lines(text, path).first_invalid()
-        raise BadInput(fault(path, number, what if at else str(error))) from None
+        rule = what if at else str(error)
+        if rule == "Invalid value":
+            rule += ". Put text in quotes"
+        raise BadInput(fault(path, number, rule)) from None
     except RecursionError:
         raise BadInput(f"{path}: arrays or tables are nested too deeply.") from None
     values = checked(found, Config, (), Lines(text, path))

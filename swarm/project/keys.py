@@ -83,6 +83,18 @@ def not_empty(value: str) -> None:
         raise ValueError("must not be empty")
 
 
+def commands(values: list[Any]) -> None:
+    """Check a list of beginnings of commands. "*" stands for every command."""
+    for value in values:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError('must be a list of texts in quotes, such as ["make test"]')
+        if value != "*" and re.search(r"[&|;<>()*`$\x00-\x1f]", value):
+            raise ValueError(
+                f"has {value[:40]!a}, but each must be the beginning of one command, such as "
+                f'"make test", or "*" for every command'
+            )
+
+
 def plain_name(value: str) -> None:
     if value and not is_plain_name(value):
         raise ValueError("must be a name of letters, digits and . _ @ : - without spaces")

@@ -23,7 +23,7 @@ from swarm.queue.gates import BUDGET, EVERYONE, Gate, gate_of_task
 from swarm.queue.log import QueueLog
 from swarm.queue.task_state import TaskState
 from swarm.system.clock import from_iso
-from swarm.terminal.text import duration, foreign, foreign_name, quoted, shorten
+from swarm.terminal.text import duration, foreign, foreign_name, money, quoted, shorten
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0  # seconds
 _JITTER = 0.25  # the random part of a pause, at most
@@ -136,7 +136,9 @@ def _check(
         return True
     known = log.state.gates.find(gate, log.clock.now())
     if known is None or known.budget < budget:
-        reason = f"the budget of {budget:.2f} for {what} is reached: the agents report {spent:.2f}"
+        reason = (
+            f"the budget of {money(budget)} for {what} is reached: the agents report {money(spent)}"
+        )
         close_gate(log, gate, math.inf, reason, claimant.worker, budget=budget, spent=spent)
     return False
 

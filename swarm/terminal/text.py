@@ -60,6 +60,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def money(amount: float) -> str:
+    """Return an amount with two digits after the point, and more if it is small. Return
+    "" for 0.
+    """
+    if not amount:
+        return ""
+    text = f"{amount:,.2f}"
+    return text if amount >= 1 or float(text) == amount else f"{amount:.3g}"
+
+
 def _columns(character: str) -> int:
     import unicodedata  # imported here: `swarm lock` needs this module, but no widths
 

@@ -113,6 +113,11 @@ class PresetAgent:
     def takes_prompts(self) -> bool:
         return True
 
+    @property
+    def reports_cost(self) -> bool:
+        """Whether the agent reports its cost in money, so that budgets can act."""
+        return self._preset.reports_cost
+
     def starts(self, claim: Claim) -> Iterator[Start]:
         if claim.task.spec.command:
             yield own_command(claim)
@@ -122,10 +127,10 @@ class PresetAgent:
             request = replace(self._request, prompt=feedback.prompt_to_resume(previous))
             launch = preset.resume(request, previous.session)
             if launch is not None:
-                yield Start(launch, preset.reader(), preset.name, resumes=True)
+                yield Start(launch, preset.reader(request), preset.name, resumes=True)
         prompt = feedback.prompt_with(claim.task.spec.prompt or "", previous)
         request = replace(self._request, prompt=prompt)
-        yield Start(preset.new_attempt(request), preset.reader(), preset.name)
+        yield Start(preset.new_attempt(request), preset.reader(request), preset.name)
 
 
 def own_command(claim: Claim) -> Start:
@@ -139,15 +144,17 @@ def preset_agent(
     *,
     permissions: str = "",
     model: str = "",
+    allow: Sequence[str] = (),
     extra: Sequence[str] = (),
     budget: float | None = None,
     config: Config | None = None,
 ) -> PresetAgent:
     """Return an agent by its name: a preset, or a table of swarm.toml.
 
-    Without `permissions` and `model`, those of swarm.toml count. `extra` are words that
+    Without `permissions` and `model`, those of swarm.toml count. `allow` are beginnings
+    of commands that the agent may run besides those of swarm.toml. `extra` are words that
     go to the agent's program, `budget` is what an attempt may cost. Raise BadInput if
-    there is no such agent, or if its program is not installed.
+    there is no such agent, if its program is not installed, or if it could not start.
     """
     config = config or load()
     permissions = permissions or config.permissions
@@ -161,6 +168,7 @@ def preset_agent(
         "",
         permissions=permissions,
         model=model or config.model,
+        allow=(*config.allow, *allow),
         extra=tuple(extra),
         swarm=tuple(swarm_command()),
         # the repository may be outside of the workspace, and in a sandbox it is read-only
@@ -168,6 +176,7 @@ def preset_agent(
         network="://" in store_url(),
         budget=budget,
     )
+    preset.check(request)
     return PresetAgent(preset, request)
 
 

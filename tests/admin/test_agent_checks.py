@@ -52,7 +52,7 @@ def test_a_missing_agent_of_the_project_is_a_warning_with_the_cure(project: Path
 
 def test_an_agent_of_the_project_that_does_not_exist_is_a_fault(project: Path) -> None:
     (project / "swarm.toml").write_text('agent = "no-such"\n')
-    fault, _ = found("agents")
+    (fault,) = found("swarm.toml")
     assert fault.state == FAULT and "no-such" in fault.text
 
 

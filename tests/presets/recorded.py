@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from swarm.presets.contract import Reader, Report
+from swarm.presets.contract import Reader, Report, Request
 from swarm.presets.registry import find
 
 OUTPUT = Path(__file__).parent / "output"
@@ -33,8 +33,8 @@ class Config:
         self.agents = agents
 
 
-def reader(agent: str) -> Reader:
-    return find(agent, Config()).reader()
+def reader(agent: str, request: Request | None = None) -> Reader:
+    return find(agent, Config()).reader(request)
 
 
 def lines_of(agent: str, name: str) -> tuple[list[str], list[str]]:
@@ -43,9 +43,11 @@ def lines_of(agent: str, name: str) -> tuple[list[str], list[str]]:
     return out.read_text().splitlines(), err.read_text().splitlines() if err.exists() else []
 
 
-def read(agent: str, name: str, exit_code: int) -> tuple[list[str], Report]:
+def read(
+    agent: str, name: str, exit_code: int, request: Request | None = None
+) -> tuple[list[str], Report]:
     """Read a recorded run, and return the readable lines and the report."""
-    used = reader(agent)
+    used = reader(agent, request)
     out, err = lines_of(agent, name)
     shown = [line for text in err for line in used.feed_error(text)]
     shown += [line for text in out for line in used.feed(text)]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from swarm.presets.contract import LOGIN, OVERLOAD, RATE, USAGE
+from swarm.presets.contract import LOGIN, MODEL, OVERLOAD, RATE, USAGE
 from swarm.presets.limits import limit_in
 from tests.presets.recorded import lines_of, reader
 
@@ -21,6 +21,13 @@ from tests.presets.recorded import lines_of, reader
         ("unexpected status 401 Unauthorized", LOGIN),
         ("unexpected status 529 <unknown status code>: Overloaded", OVERLOAD),
         ("429 Too Many Requests", RATE),
+        ("API Error: 400 This organization has been disabled.", LOGIN),
+        ("You must specify the GEMINI_API_KEY environment variable.", LOGIN),
+        ("Your account is not active, please check your billing details.", USAGE),
+        ("404 Not Found: The model `gpt-9` does not exist or you do not have access to it.", MODEL),
+        ("The 'gpt-9' model is not supported when using Codex with a ChatGPT account.", MODEL),
+        ("models/gemini-9 is not found for API version v1beta", MODEL),
+        ("ProviderModelNotFoundError Model not found: anthropic/nope", MODEL),
         ("exit code 42", None),
         ("No conversation found with session ID: 013bf590", None),
         ("the model wrote 4290 lines", None),

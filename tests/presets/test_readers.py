@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from swarm.presets.contract import LOGIN, OVERLOAD, RATE, USAGE, Report
+from swarm.presets.contract import ASK, EDIT, LOGIN, MODEL, OVERLOAD, RATE, USAGE, Report, Request
 from tests.presets.recorded import OUTPUT, lines_of, read, reader
 
 RECORDED = [
@@ -45,17 +45,17 @@ class TestClaude:
         assert (usage["turns"], usage["input_tokens"]) == (2, 2000)
 
     @pytest.mark.parametrize(
-        ("name", "tool", "what", "cure"),
+        ("name", "permissions", "tool", "what", "cure"),
         [
-            ("denied_write_default_mode", "Write", "new.txt", '"Write"'),
-            ("denied_bash_acceptEdits", "Bash", "python3 -c", '"Bash(python3:*)"'),
-            ("denied_outside_acceptEdits", "Write", "/tmp/outside-xyz.txt", "--permissions full"),
+            ("denied_write_default_mode", ASK, "Write", "new.txt", "--permissions edit"),
+            ("denied_bash_acceptEdits", EDIT, "Bash", "python3 -c", "--allow python3"),
+            ("denied_outside_acceptEdits", EDIT, "Write", "/tmp/outside-xyz.txt", "outside of"),
         ],
     )
     def test_a_denied_tool_is_reported_with_the_setting_that_allows_it(
-        self, name: str, tool: str, what: str, cure: str
+        self, name: str, permissions: str, tool: str, what: str, cure: str
     ) -> None:
-        shown, report = read("claude", name, 0)
+        shown, report = read("claude", name, 0, Request("x", permissions=permissions))
         (denial,) = report.denials
         assert denial.tool == tool and what in denial.what and cure in denial.cure
         assert any(line.startswith("✘ denied: ") for line in shown)
@@ -72,6 +72,7 @@ class TestClaude:
             ("403", LOGIN, None, "/login"),
             ("no_login", LOGIN, None, "Log in: "),
             ("credit_balance", USAGE, None, "Credit balance"),
+            ("404_model", MODEL, None, "--model, or model in swarm.toml"),
         ],
     )
     def test_a_limit_is_recognised(
@@ -86,7 +87,6 @@ class TestClaude:
         ("name", "error"),
         [
             ("500", "500 Internal server error"),
-            ("404_model", "issue with the selected model"),
             ("cut", "Connection lost"),
             ("prompt_too_long", "Prompt is too long"),
             ("root_bypass_mode", "cannot be used with root"),

@@ -91,6 +91,20 @@ class TestLimits:
         assert task(desk)["attempts"] == 0
         assert len(model.turns) == 1
 
+    def test_a_model_that_does_not_exist_closes_the_gate_and_uses_no_attempt(
+        self, desk: Desk, model: Server, program: Program
+    ) -> None:
+        refusal = Refuse(404, "The model `m` does not exist.", "model_not_found")
+        model.scripts.append(Script([refusal] * 2))  # Claude Code asks twice
+        add(desk)
+        with worker(desk, program) as process:
+            gate = until(lambda: gates(desk))[0]
+            assert gate["agent"] == program.name
+            assert ". Choose a model that exists: --model, or model in swarm.toml" in gate["reason"]
+            process.send_signal(signal.SIGTERM)
+            process.wait(TIMEOUT)
+        assert (task(desk)["state"], task(desk)["attempts"]) == ("ready", 0)
+
 
 def test_five_workers_do_five_tasks_with_a_limit_a_denial_and_a_crash(
     desk: Desk, model: Server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.programs.tasks import (
     PROMPT,
     add,
     answer,
+    command,
     denied,
     processes_of,
     task,
@@ -73,7 +75,36 @@ class TestDone:
         work(desk, program)
         total = answer(desk, "cost")["total"]
         assert total["input_tokens"] == 2 * INPUT_TOKENS
-        assert total["cost_usd"] == pytest.approx(2 * PRICE if program is CLAUDE else 0.0)
+        assert total["cost_usd"] == (pytest.approx(2 * PRICE) if program is CLAUDE else None)
+
+
+class TestRefused:
+    """A worker that cannot work with its set-up does not begin a task."""
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="Claude Code refuses it only to root")
+    def test_root_with_all_permissions_is_refused_before_a_task_begins(
+        self, desk: Desk, model: Server
+    ) -> None:
+        add(desk)
+        refused = desk.run(*command(CLAUDE, "1"), "--permissions", "full", check=False)
+        assert refused.returncode == 2
+        assert "IS_SANDBOX=1" in refused.stderr
+        assert (task(desk)["state"], task(desk)["attempts"]) == ("ready", 0)
+        desk.environment["IS_SANDBOX"] = "1"
+        model.scripts.append(Script([write(CLAUDE), Say("It is written.")]))
+        work(desk, CLAUDE, "--permissions", "full")
+        assert task(desk)["state"] == "done"
+
+    def test_words_that_change_the_output_are_refused(self, desk: Desk) -> None:
+        refused = desk.run(*command(CLAUDE, "1"), "--", "--output-format=text", check=False)
+        assert refused.returncode == 2
+        assert "changes the output of claude" in refused.stderr
+
+    def test_a_budget_that_cannot_act_is_a_warning(self, desk: Desk) -> None:
+        done = desk.run(*command(CODEX, "1"), "--budget", "5")
+        assert "codex reports no cost in money, so --budget cannot stop it" in done.stderr
+        done = desk.run(*command(CLAUDE, "1"), "--budget", "5", "--task-budget", "1")
+        assert done.stderr == ""
 
 
 class TestDenied:
@@ -100,6 +131,34 @@ class TestDenied:
         assert not (desk.directory / "outside").exists()
         assert task(desk)["state"] == "failed"
         assert "denied" in task(desk)["reason"].lower()
+
+    def test_the_printed_cure_works_in_a_project_without_trust(
+        self, desk: Desk, model: Server
+    ) -> None:
+        command = 'git status && python3 -c \'open("made.txt", "w")\' 2>&1 | tail -1'
+        run = Say("", (CLAUDE.shell(command),))
+        model.scripts.append(Script([run, Say("I gave up."), run, Say("It is made.")]))
+        add(desk, "--max-attempts", "1")
+        work(desk, CLAUDE)
+        assert 'add "python3" to allow in swarm.toml' in task(desk)["reason"]
+        (desk.work / "swarm.toml").write_text('allow = ["python3"]\n')
+        desk.run("swarm", "task", "retry", "t1")
+        work(desk, CLAUDE)
+        assert task(desk)["state"] == "done"
+        assert (desk.work / "made.txt").exists()
+
+    @pytest.mark.parametrize("command", ["FOO=1 make x", "cd sub && git status"])
+    def test_every_command_may_be_allowed(self, desk: Desk, model: Server, command: str) -> None:
+        (desk.work / "sub").mkdir()
+        (desk.work / "Makefile").write_text("x:\n\techo $(FOO)\n")
+        run = Say("", (CLAUDE.shell(command),))
+        model.scripts.append(Script([run, Say("I gave up."), run, Say("It is run.")]))
+        add(desk, "--max-attempts", "1")
+        work(desk, CLAUDE)
+        assert 'add "*", every command, to allow' in task(desk)["reason"]
+        desk.run("swarm", "task", "retry", "t1")
+        work(desk, CLAUDE, "--allow", "*")
+        assert task(desk)["state"] == "done"
 
     def test_no_command_that_the_sandbox_of_codex_stops_is_overlooked(
         self, desk: Desk, model: Server

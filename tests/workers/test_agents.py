@@ -346,20 +346,20 @@ class TestBreaker:
     def test_several_tasks_that_fail_alike_close_the_gate(
         self, store: Store, queue: TaskQueue, claude: StandIn
     ) -> None:
-        claude.runs(("404_model", 1))
+        claude.runs(("root_bypass_mode", 1))
         for name in "abcd":
             queue.add(name, "x", max_attempts=1)
         ended = [attempt(store, preset("claude")) for _ in range(breaker.THRESHOLD)]
         assert ended == ["failed", "failed", "limited"]
         (gate,) = queue.gates()
-        assert gate.agent == "claude" and "selected model" in gate.reason
+        assert gate.agent == "claude" and "cannot be used with root" in gate.reason
         assert [task.state for task in queue.tasks()] == ["failed", "failed", "ready", "ready"]
 
     @pytest.mark.parametrize(
         "runs",
         [
-            [("404_model", 1), ("success_edit", 0), ("404_model", 1), ("404_model", 1)],
-            [("404_model", 1), ("500", 1), ("prompt_too_long", 1), ("cut", 1)],
+            [("root_bypass_mode", 1), ("success_edit", 0), ("404_model", 1), ("404_model", 1)],
+            [("root_bypass_mode", 1), ("500", 1), ("prompt_too_long", 1), ("cut", 1)],
         ],
         ids=["a success in between", "other reasons"],
     )
@@ -376,7 +376,7 @@ class TestBreaker:
     def test_the_failures_of_one_task_are_the_tasks(
         self, store: Store, queue: TaskQueue, claude: StandIn
     ) -> None:
-        claude.runs(("404_model", 1))
+        claude.runs(("root_bypass_mode", 1))
         queue.add("a", "x", max_attempts=4)
         assert [attempt(store, preset("claude")) for _ in range(4)] == ["failed"] * 4
 

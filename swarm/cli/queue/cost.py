@@ -6,7 +6,7 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.queue.usage import BY, UsageLog
 from swarm.stores.default import default_store
 from swarm.terminal import output
-from swarm.terminal.text import fill, shown, width
+from swarm.terminal.text import fill, money, shown, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from swarm.queue.usage import Usage
 
 _NO_AGENT = "(unknown)"
+_NO_COST = "not reported"
 
 
 def cost(call: Call) -> int:
@@ -28,10 +29,10 @@ def cost(call: Call) -> int:
         return 0
     names = {shown(name) or _NO_AGENT: usage for name, usage in found.items()}
     column = max(map(width, (*names, "total", by)))
-    output.out(f"{fill(by, column)}   cost (USD)   turns   tokens in  tokens out\n")
+    output.out(f"{fill(by, column)}    cost (USD)   turns   tokens in  tokens out\n")
     for name, usage in (*names.items(), ("total", total)):
         output.out(
-            f"{fill(name, column)}  {usage.cost_usd:>11.2f} {usage.turns:>7} "
+            f"{fill(name, column)}  {money(usage.cost_usd) or _NO_COST:>12} {usage.turns:>7} "
             f"{usage.input_tokens:>11} {usage.output_tokens:>11}\n"
         )
     output.out("These are estimates, as the agents report them.\n")
@@ -40,7 +41,7 @@ def cost(call: Call) -> int:
 
 def _numbers(usage: Usage) -> dict[str, Any]:
     return {
-        "cost_usd": round(usage.cost_usd, 6),
+        "cost_usd": round(usage.cost_usd, 6) or None,
         "turns": usage.turns,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

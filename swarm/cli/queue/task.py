@@ -72,7 +72,7 @@ def list_tasks(call: Call) -> int:
             {
                 **task.fields(),
                 "blocked_by": blocked.get(task.id),
-                "cost_usd": round(costs[task.id].cost_usd, 6) if task.id in costs else None,
+                "cost_usd": round(costs[task.id].cost_usd, 6) or None if task.id in costs else None,
             }
             for task in tasks
         ]

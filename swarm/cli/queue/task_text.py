@@ -7,7 +7,7 @@ from swarm.queue import claim_report
 from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.queue.usage import Usage
 from swarm.terminal import output
-from swarm.terminal.text import shorten, shown
+from swarm.terminal.text import money, shorten, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def about(task: Task, blocked_by: str) -> str:
 
 def cost(usage: Usage | None) -> str:
     """Return the cost of a task as the end of its line in a list."""
-    return f"  about {usage.cost_usd:.2f} USD" if usage and usage.cost_usd else ""
+    return f"  about {money(usage.cost_usd)} USD" if usage and usage.cost_usd else ""
 
 
 def usage_rows(usage: Usage) -> dict[str, str]:
@@ -67,7 +67,8 @@ def usage_rows(usage: Usage) -> dict[str, str]:
         return {}
     tokens = f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
     turns = count(usage.turns, "turn")
-    return {"cost": f"about {usage.cost_usd:.2f} USD, {turns}, {tokens}, as the agent reports"}
+    cost = f"about {money(usage.cost_usd)} USD" if usage.cost_usd else "not reported in money"
+    return {"cost": f"{cost}, {turns}, {tokens}, as the agent reports"}
 
 
 def _one_line(text: str) -> str:
