@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarm.errors import BadInput, LockLost, NoTask, NotYours
 from swarm.locks.binding import is_foreign, why_foreign
@@ -19,6 +19,7 @@ from swarm.queue.log import QueueLog
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState
 from swarm.status.events import is_from_agent, is_informational, refused
+from swarm.status.log import StatusLog
 from swarm.system.family import this_process
 from swarm.terminal.text import foreign_name, quoted
 
@@ -43,6 +44,13 @@ class Ending:
     fields: Mapping[str, Any] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     force: bool = False
+
+
+class LoggedEnd(NamedTuple):
+    """The end of a claim: "done", "fail" or "release", with its result or reason."""
+
+    op: str
+    text: str
 
 
 class Endings:
@@ -198,17 +206,9 @@ class Endings:
 
     def _is_logged(self, ending: Ending) -> bool:
         """Return whether the status log has the record of this end of a claim."""
-        for _, record in self._log.status.query(ending.task_id):
-            meta = record.get("meta")
-            if (
-                record.get("state") == _STATUS[ending.op]
-                and isinstance(meta, dict)
-                and meta.get("token") == ending.token
-                and not is_from_agent(record)
-                and not is_informational(record)
-            ):
-                return True
-        return False
+        assert ending.token is not None
+        found = logged_end(self._log.status, ending.task_id, ending.token)
+        return found is not None and found.op == ending.op
 
     def _log_end(self, ending: Ending) -> None:
         """Append the status record of an accepted end of a claim."""
@@ -230,6 +230,25 @@ class Endings:
         if ending.force:
             meta["forced"] = True
         self._log.status.append(_STATUS[ending.op], ending.worker, ending.task_id, reason, meta)
+
+
+def logged_end(status: StatusLog, task_id: str, token: int) -> LoggedEnd | None:
+    """Return how a claim was ended, None if the status log has no record of it."""
+    ops = {state: op for op, state in _STATUS.items()}
+    for _, record in status.query(task_id):
+        meta, state = record.get("meta"), record.get("state")
+        if (
+            state in ops
+            and isinstance(meta, dict)
+            and meta.get("token") == token
+            and not is_from_agent(record)
+            and not is_informational(record)
+        ):
+            op, text = ops[state], str(record.get("message", ""))
+            if op == "release":
+                text = text.removeprefix("released").removeprefix(": ")
+            return LoggedEnd(op, text)
+    return None
 
 
 def _shown(token: int | None) -> str:

@@ -4,7 +4,9 @@ command.
 The command runs in a process group of its own. The attempt ends when the command ends,
 when the timeout is over, when the lease is lost or when the worker is stopped. At the
 end of an attempt, the process group is empty before another worker gets the task. While
-the lease lasts, the attempt waits for a process that cannot be ended.
+the lease lasts, the attempt waits for a process that cannot be ended. Processes outside
+of the group end unless the attempt is done, and those of earlier attempts end before the
+command is started; see `leftovers`.
 
 The module `verdict` decides how the attempt ended, and `settlement` records it in the
 queue, with the token. If the store cannot be used, the attempt tries again until the
@@ -31,11 +33,12 @@ from swarm.system.inotify import watch_files
 from swarm.workers import command as agent_command
 from swarm.workers.ending import Ending
 from swarm.workers.launch import Agent, Start
+from swarm.workers.leftovers import Leftovers
 from swarm.workers.markers import Markers
 from swarm.workers.output import AgentOutput
 from swarm.workers.reading import Reading
 from swarm.workers.settlement import SettledAttempt, Settlement
-from swarm.workers.verdict import FAILED, LOST, WORKER_STOPPED, Ended, judge
+from swarm.workers.verdict import DONE, FAILED, LOST, WORKER_STOPPED, Ended, judge
 from swarm.workers.wakeup import Wakeup, drain
 
 _LAST_LINES = 10  # lines of each stream that are reported with a failure
@@ -152,6 +155,8 @@ class Attempt(SettledAttempt):
         """Run the command until it ends, end its group, and record the result. Return
         None if the session to resume is gone.
         """
+        environment = self._environment(start)
+        self._leftovers = Leftovers(environment)
         begun = time.monotonic()
         try:
             with self._queue.keep(
@@ -162,8 +167,15 @@ class Attempt(SettledAttempt):
                         self.claim.task.id,
                         f"the lease of {self.claim.task.id} ended before its command was started.",
                     )
+                if left := self._leftovers.end_older(self._grace, self._patience):
+                    return self._settlement.release(_cannot_end(left))
+                self._look_at_the_clock()
+                if self._lost is not None:
+                    raise self._lost
+                if self._stops:
+                    return self._settlement.release(WORKER_STOPPED)
                 try:
-                    child.exec(start.launch.command, self._environment(start))
+                    child.exec(start.launch.command, environment)
                 except CannotRun as error:
                     if error.number != errno.E2BIG and not start.is_tasks_own:
                         raise
@@ -189,6 +201,8 @@ class Attempt(SettledAttempt):
             raise
         finally:
             child.discard()
+            if self.outcome != DONE:
+                self._leftovers.end_own(self._grace, self._patience)
             if self.outcome == LOST and child.is_over():
                 self._queue.give_up(self.claim)  # a cancelled task is free from now on
 
@@ -270,6 +284,10 @@ class Attempt(SettledAttempt):
             math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
         )
 
+    def _patience(self) -> float:
+        """Return how many seconds may pass before SIGKILL, at this moment."""
+        return 0.0 if self._stops > 1 else self._at_most()
+
     def _end_group(self, child: GatedProcess) -> None:
         """End the other processes of the group. Wait for processes that cannot be
         ended.
@@ -320,6 +338,8 @@ class Attempt(SettledAttempt):
         )
         verdict = judge(ended, report, has_agent=bool(start.agent))
         failed = verdict.outcome == FAILED
+        if verdict.outcome != DONE:  # before another worker gets the task
+            self._leftovers.end_own(self._grace, self._patience)
         return self._settlement.record(
             verdict,
             agent=start.agent,
@@ -331,6 +351,11 @@ class Attempt(SettledAttempt):
             output=output.names(),
             **({"last_lines": last_lines} if failed else {}),
         )
+
+
+def _cannot_end(pids: list[int]) -> str:
+    named = ", ".join(map(str, pids))
+    return f"processes of an earlier attempt cannot be ended and still run: {named}"
 
 
 def _pidfd(pid: int) -> int:

@@ -14,6 +14,8 @@ from typing import Any
 
 from swarm.errors import LockLost, NoTask, StoreError
 from swarm.presets.contract import Report
+from swarm.queue.ending import logged_end
+from swarm.queue.events import RUNNING
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.queue.usage import Usage, UsageLog
 from swarm.status import events
@@ -25,6 +27,8 @@ from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED, Verdict
 _COUNTED = ("turns", "input_tokens", "output_tokens")
 _MAX_DENIALS = 10  # in the status record
 _MAX_RESULT = 2000  # characters
+# The outcome of an attempt whose agent has ended the claim itself.
+_OUTCOMES = {"done": DONE, "fail": FAILED, "release": STOPPED}
 
 
 class Settlement:
@@ -39,7 +43,7 @@ class Settlement:
         self._log = log
         self._claim = claim
         self._delay = delay
-        self._noted_denials = False
+        self._noted_denials = self._is_sent = False
 
     def record(
         self,
@@ -107,10 +111,13 @@ class Settlement:
             pass  # the task is free when its lease ends
 
     def note_loss(self, lost: LockLost) -> Task:
+        """Log that the lease was lost, unless it was the agent that ended the claim."""
         self.outcome, self.reason = LOST, str(lost)
         claim = self._claim
         about = events.lost(token=claim.token)
         try:
+            if (task := self._ended_by_agent()) is not None:
+                return task
             self._log.append(
                 "SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about
             )
@@ -121,8 +128,12 @@ class Settlement:
     def _end(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
         """Record the outcome in the queue.
 
-        If the queue refuses the outcome, the claim is lost.
+        If the agent has ended the claim itself, its own words count. If the queue refuses
+        the outcome, the claim is lost.
         """
+        if not self._is_sent and (ended := self._ended_by_agent()) is not None:
+            return ended
+        self._is_sent = True  # from now on, the queue may have an end of this worker
         try:
             task = settle(self._claim.task.id, self._claim.worker, self._claim.token)
             self.outcome, self.reason = outcome, reason
@@ -130,6 +141,19 @@ class Settlement:
         except LockLost as lost:  # the queue has logged the loss
             self.outcome, self.reason = LOST, str(lost)
             return self._current_task()
+
+    def _ended_by_agent(self) -> Task | None:
+        """Return the task if its claim was ended already, for example with
+        `swarm task fail`. Then that is the outcome, with the words that were given.
+        """
+        claim, task = self._claim, self._current_task()
+        if (task.state, task.token) == (RUNNING, claim.token):
+            return None
+        ended = logged_end(self._log, claim.task.id, claim.token)
+        if ended is None:
+            return None
+        self.outcome, self.reason = _OUTCOMES[ended.op], ended.text
+        return task
 
     def _add_usage(self, agent: str, report: Report) -> None:
         if not agent or not report.usage:

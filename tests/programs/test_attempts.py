@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.support.programs.tasks import (
     denied,
     processes_of,
     task,
+    until,
     work,
     worker,
     write,
@@ -75,3 +77,51 @@ class TestAgain:
         assert task(desk)["state"] == "done"
         assert task(desk)["attempts"] == 2
         assert (desk.work / "new.txt").exists()
+
+
+class TestKilled:
+    """Claude Code starts each command in a session of its own."""
+
+    WAITS = "touch begun; until [ -e go ]; do sleep 0.05; done; echo OLD >result.txt"
+
+    @pytest.fixture(params=["worker", "program"])
+    def killed(self, request: pytest.FixtureRequest) -> str:
+        found: str = request.param
+        return found
+
+    def test_a_command_of_a_killed_attempt_does_not_overwrite_the_next_one(
+        self, desk: Desk, model: Server, killed: str
+    ) -> None:
+        settings = desk.work / ".claude" / "settings.json"
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text('{"permissions": {"allow": ["Bash"]}}')
+        next_attempt = [Say("", (CLAUDE.write("result.txt", "NEW\n"),)), Say("Done.")]
+        model.scripts.append(Script([Say("I wait.", (CLAUDE.shell(self.WAITS),)), *next_attempt]))
+        add(desk)
+        with worker(desk, CLAUDE) as process:
+            until((desk.work / "begun").exists)
+            if killed == "worker":
+                process.kill()
+                process.wait(TIMEOUT)
+                work(desk, CLAUDE)
+            else:
+                for pid in processes_of(desk, CLAUDE):
+                    os.kill(pid, signal.SIGKILL)
+                assert process.wait(TIMEOUT) == 0
+        assert task(desk)["state"] == "done"
+        assert _with_text(str(desk.home), "until [ -e go ]") == []
+        assert (desk.work / "result.txt").read_text() == "NEW\n"
+
+
+def _with_text(home: str, text: str) -> list[str]:
+    """The commands of living processes of a desk that have this text."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (directory / "environ").read_text(errors="replace").split("\0")
+            words = (directory / "cmdline").read_text(errors="replace")
+        except OSError:
+            continue  # it has ended
+        if f"HOME={home}" in environment and text in words:
+            found.append(words)
+    return found

@@ -653,6 +653,43 @@ class TestLosing:
         found = LockTable(store).status("a")
         assert found.lock is not None and found.lock.token == held.token
 
+    @pytest.mark.parametrize(
+        ("end", "outcome", "state"),
+        [
+            ("fail --final", "failed", "failed"),
+            ("fail", "failed", "ready"),
+            ("done", "done", "done"),
+            ("release", "stopped", "ready"),
+        ],
+    )
+    @pytest.mark.parametrize("code", [0, 1])
+    def test_an_agent_that_ended_its_claim_itself_is_believed(
+        self, isolated_swarm_dir: Path, end: str, outcome: str, state: str, code: int
+    ) -> None:
+        own = '--worker "$SWARM_WORKER" --token "$SWARM_TOKEN"'
+        swarm = f"{sys.executable} {ROOT / 'swarm' / '__main__.py'}"
+        queue = TaskQueue()
+        queue.add("a", command=f"{swarm} task {end} a {own} 'Which colour?'; exit {code}")
+        seen: list[tuple[str, str, str]] = []
+        worker = SmartWorker("worker-1", on_event=lambda *event: seen.append(event))
+        assert worker.work_on(queue.claim("worker-1", bound=True)) == outcome
+        assert seen[-1] == (outcome, "a", "Which colour?")
+        assert worker.tally.lost == 0
+        assert queue.get("a").state == state
+        logged = records(FileStore(os.environ["AI_SWARM_DIR"]), "a")
+        assert not any("refused" in record["meta"] for record in logged)
+
+    def test_an_agent_that_works_on_after_it_ended_its_claim_is_believed_too(
+        self, isolated_swarm_dir: Path
+    ) -> None:
+        swarm = f"{sys.executable} {ROOT / 'swarm' / '__main__.py'}"
+        own = '--worker "$SWARM_WORKER" --token "$SWARM_TOKEN"'
+        queue = TaskQueue()
+        queue.add("a", command=f"{swarm} task fail --final a {own} 'Which colour?'; sleep 60")
+        worker = SmartWorker("worker-1", ttl=1)
+        assert worker.work_on(queue.claim("worker-1", bound=True, ttl=1)) == "failed"
+        assert worker.tally.lost == 0
+
     def test_an_agent_that_ignores_sigterm_has_ended_before_its_lease_is_over(
         self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
