@@ -59,8 +59,8 @@ def run(call: Call) -> int:
         agent,
         allow_commands="--allow-commands" in call.options,
         store_for_agent="--store-for-agent" in call.options,
-        budget=_cost(call, "--budget", config.budget),
-        task_budget=_cost(call, "--task-budget", config.task_budget),
+        budget=cost(call.options.get("--budget"), "--budget", config.budget),
+        task_budget=_task_budget(call, config),
         ttl=call.ttl(),
         timeout=call.timeout(),
         grace=call.seconds("--grace", GRACE),
@@ -158,7 +158,7 @@ def _agent(call: Call, config: Config) -> Agent | None:
         permissions=call.options.get("--permissions", ""),
         model=call.options.get("--model", ""),
         extra=call.command_line,
-        budget=_cost(call, "--task-budget", config.task_budget),
+        budget=_task_budget(call, config),
         config=config,
     )
 
@@ -184,8 +184,12 @@ def _report(name: str, error: BadInput) -> None:
         pass  # the error itself is printed
 
 
-def _cost(call: Call, option: str, default: float | None) -> float | None:
-    text = call.options.get(option)
+def _task_budget(call: Call, config: Config) -> float | None:
+    return cost(call.options.get("--task-budget"), "--task-budget", config.task_budget)
+
+
+def cost(text: str | None, option: str, default: float | None) -> float | None:
+    """Return the amount of money that an option names, `default` without the option."""
     if text is None:
         return default
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and float(text) > 0):
