@@ -73,6 +73,11 @@ class AgentSession:
         self._ended = False
         self._threads = CallThreads("session")  # one is there to release all
 
+    @property
+    def was_assigned(self) -> bool:
+        """Whether the agent was started for one task."""
+        return self._assigned_task is not None
+
     def assigned_task(self) -> str:
         """Return the assigned task if its lock is still held with the assigned token,
         else "".

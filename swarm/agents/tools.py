@@ -1,8 +1,9 @@
 """The tools of an agent's session: one method for each tool.
 
 A language model must not misread an answer. So every answer has `must_stop` (whether to
-stop working on the task or file of the call) and `next` (the next step). A refused
-request gets an answer, not an error. A method of a tool raises an error only if the
+stop working) and `next` (the next step). `must_stop` is never true for a refused request
+while the agent has a task that it should go on with. A refused request gets an answer,
+not an error. A method of a tool raises an error only if the
 call is invalid or the store cannot be used.
 """
 
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from swarm.agents import board_answer
 from swarm.agents.session import AgentSession
 from swarm.board.viewer import Viewer
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
@@ -23,15 +25,12 @@ from swarm.queue.events import DONE, FAILED
 from swarm.queue.previous import MAX_NOTE_BYTES, Previous
 from swarm.status import events
 from swarm.status.log import StatusLog
-from swarm.terminal.text import duration, foreign, foreign_name, shown
+from swarm.terminal.text import foreign, foreign_name, shown
 
 MAX_WAIT = 55.0  # seconds; many clients give up after a minute
 THEN = ("retry", "never", "release")  # the state of the task after `fail`
 STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
 _MAX_ROWS = 20  # of each list of the board
-_MAX_TEXT = 200  # characters of a text on the board
-# Problems whose text an agent or a user wrote, or a part of it.
-_FOREIGN_KINDS = ("waiting", "died", "gate", "denied", "error", "failed")
 
 Answer = dict[str, Any]
 Stopped = Callable[[], bool]
@@ -111,7 +110,7 @@ class AgentTools:
         mine = self._session.has(name)
         if mine is not None:
             what = "claimed" if mine.claim else "locked"
-            return _not_locked(
+            return self._not_locked(
                 name,
                 self._session.worker,
                 f"This session has {what} {foreign_name(name)} already.",
@@ -122,12 +121,12 @@ class AgentTools:
         try:
             lease = self._session.lock(name, _bounded(wait), stopped)
         except LockHeld as held:
-            return _not_locked(
+            return self._not_locked(
                 name,
                 held.holder,
                 str(held),
                 (
-                    f"Stop: do not touch {foreign_name(name)} now. To wait: call lock with "
+                    f"Do not touch {foreign_name(name)} now. To wait: call lock with "
                     f"wait={MAX_WAIT:g}."
                 ),
             )
@@ -138,7 +137,12 @@ class AgentTools:
         try:
             self._session.unlock(name)
         except LockLost as lost:
-            return {"unlocked": False, "must_stop": True, "reason": str(lost), "next": _stop(name)}
+            return {
+                "unlocked": False,
+                "must_stop": True,
+                "reason": str(lost),
+                "next": self._stop(name),
+            }
         except NotYours as error:
             return {
                 "unlocked": False,
@@ -174,12 +178,12 @@ class AgentTools:
                 "reserved": False,
                 "must_stop": True,
                 "reason": str(lost),
-                "next": _stop(lost.task_id),
+                "next": self._stop(lost.task_id),
             }
         except LockHeld as held:
-            advice = "Stop: do not edit these files. Nothing was reserved. Work on other files."
+            advice = "Do not edit these files. Nothing was reserved. Work on other files."
             report = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
-            return {"reserved": False, "must_stop": True, **report, "next": advice}
+            return {"reserved": False, "must_stop": False, **report, "next": advice}
         advice = "You may edit these files. Other agents may not."
         return _Reserved(undo, reserved=True, must_stop=False, paths=patterns, next=advice)
 
@@ -189,7 +193,7 @@ class AgentTools:
         task = task if task is not None else self._only_task()
         lost = self._session.why_lost(task)
         if lost:
-            return {"said": False, "must_stop": True, "reason": lost, "next": _stop(task)}
+            return {"said": False, "must_stop": True, "reason": lost, "next": self._stop(task)}
         mine, assigned = self._session.has(task), task == self._session.assigned_task()
         queued = assigned or self._is_queued(task)
         if not queued and mine is None:
@@ -234,41 +238,12 @@ class AgentTools:
     def board(self, stopped: Stopped) -> Answer:
         with self._looking:
             board = self._viewer.look()
-        problems = [
-            {
-                "kind": it.kind,
-                "task": it.task_id,
-                "worker": it.worker,
-                "text": foreign(it.text, _MAX_TEXT) if it.kind in _FOREIGN_KINDS else it.text,
-            }
-            for it in board.problems[:_MAX_ROWS]
-        ]
-        workers = [
-            {
-                "worker": it.worker,
-                "task": it.task_id,
-                "for": duration(it.held_for or 0.0),
-                "state": it.state,
-                "text": foreign(it.text, _MAX_TEXT) if it.text else "",
-            }
-            for it in board.workers[:_MAX_ROWS]
-        ]
         return {
             "must_stop": False,
             "you": self._session.worker,
-            "you_hold": [held.name for held in self._session.holds()]
-            + [name for name in [self._session.assigned_task()] if name],
-            "problems": problems,
-            "workers": workers,
-            "left_out": len(board.problems) - len(problems) + len(board.workers) - len(workers),
-            "queue": {
-                state: count
-                for state, count in {**board.queue, "blocked": board.blocked}.items()
-                if count
-            },
-            "next": "Call claim for the next task."
-            if board.queue["ready"]
-            else "No task is ready now.",
+            "you_hold": self._names_held(),
+            **board_answer.fields(board, _MAX_ROWS),
+            "next": self._then(bool(board.queue["ready"])),
         }
 
     # Answers --------------------------------------------------------------------------
@@ -276,7 +251,7 @@ class AgentTools:
     def _not_claimed(self, error: NoTask | LockHeld | WrongState, task: str | None) -> Answer:
         report = claim_report.refusal(error, lambda _: f"call claim with wait={MAX_WAIT:g}.")
         reason, advice = report["reason"], report["next"]
-        has = [held.name for held in self._session.holds()]
+        has = self._names_held()
         if report["why"] == "unknown":
             reason = f"there is no task {foreign_name(task or '')} in the queue."
         elif isinstance(error, WrongState) and error.task_id == self._session.assigned_task():
@@ -297,27 +272,31 @@ class AgentTools:
             wait = f" To wait for it, call claim with {argument} and wait={MAX_WAIT:g}." * (
                 report["why"] == "held"
             )
-            advice = (
-                f"Stop: do not work on {foreign_name(task)} now.{wait} For another task, call "
-                f"claim without a task."
-            )
-        elif has:
-            advice = (
-                f"Stop: you get no other task now. Go on with what you have: "
-                f"{', '.join(map(foreign_name, has[:_MAX_ROWS]))}."
-            )
+            other = "" if has else " For another task, call claim without a task."
+            stop = "Do" if has else "Stop: do"
+            advice = f"{stop} not work on {foreign_name(task)} now.{wait}{other}"
+        if has and self._session.has(task or "") is None and not self._session.assigned_task():
+            before = "" if task is None else f"{advice} "
+            advice = f"{before}You get no other task now. Go on with what you have: {_names(has)}."
         holders = dict(list(report["held_by"].items())[:_MAX_ROWS])
         due = {} if report["ready_in"] is None else {"ready_in": report["ready_in"]}
         about = {"why": report["why"], "reason": reason, "held_by": holders}
-        return {"claimed": False, "must_stop": True, **about, **due, "next": advice}
+        return {"claimed": False, "must_stop": not has, **about, **due, "next": advice}
 
     def _end(self, how: str, task: str, text: str, *, final: bool = False) -> Answer:
         try:
             ended = self._session.end(how, task, text, final=final)
         except LockLost as lost:
-            return {"ended": False, "must_stop": True, "reason": str(lost), "next": _stop(task)}
+            return {
+                "ended": False,
+                "must_stop": True,
+                "reason": str(lost),
+                "next": self._stop(task),
+            }
         except NotYours as error:
-            return {"ended": False, "must_stop": True, "reason": str(error), "next": _UNCLAIMED}
+            has = self._names_held()
+            advice = f"Go on with what you have: {_names(has)}." if has else _UNCLAIMED
+            return {"ended": False, "must_stop": not has, "reason": str(error), "next": advice}
         except WrongState as error:
             return {
                 "ended": False,
@@ -325,15 +304,48 @@ class AgentTools:
                 "reason": str(error),
                 "next": "Go on with the task, and exit when it is done.",
             }
-        then = "Stop working on it. Call claim for the next task."
+        then = "Stop working on it."
         if how == "fail" and ended.state != FAILED:
             left = ended.spec.max_attempts - ended.attempts
             then = (
                 f"Stop working on it. It will be tried again, with {left} "
-                f"attempt{'s' * (left != 1)} left. "
-                "Call claim for the next task."
+                f"attempt{'s' * (left != 1)} left."
             )
+        then = f"{then} {self._then()}"
         return {"ended": True, "must_stop": False, "state": ended.state, "next": then}
+
+    def _not_locked(self, name: str, holder: str, reason: str, advice: str) -> Answer:
+        return {
+            "locked": False,
+            "must_stop": not self._names_held(),
+            "held_by": {name: holder},
+            "reason": reason,
+            "next": advice,
+        }
+
+    def _stop(self, name: str) -> str:
+        return (
+            f"Stop working on {foreign_name(name)}. Do not revert your changes: another worker "
+            f"may have it now, or it was cancelled. {self._then()}"
+        )
+
+    def _then(self, is_ready: bool = True) -> str:
+        """Return what to do next: go on with a task of the agent, or claim one.
+
+        `is_ready` says whether the queue may have a task.
+        """
+        if assigned := self._session.assigned_task():
+            return f"Go on with {foreign_name(assigned)}, and exit when it is done."
+        if self._session.was_assigned:
+            return "Your task is not yours any more: end now, without another task."
+        if claims := [held.name for held in self._session.holds() if held.claim]:
+            return f"Go on with {_names(claims)}. At its end call done or fail."
+        return "Call claim for the next task." if is_ready else "No task is ready now."
+
+    def _names_held(self) -> list[str]:
+        """Return the names of the tasks and locks that the agent has."""
+        assigned = self._session.assigned_task()
+        return [held.name for held in self._session.holds()] + [assigned] * bool(assigned)
 
     def _only_task(self) -> str:
         """Return the only task of the session, else its only lock.
@@ -368,21 +380,8 @@ def with_losses(text: str, lost: list[Answer]) -> str:
     return " ".join([text, *losses])
 
 
-def _not_locked(name: str, holder: str, reason: str, advice: str) -> Answer:
-    return {
-        "locked": False,
-        "must_stop": True,
-        "held_by": {name: holder},
-        "reason": reason,
-        "next": advice,
-    }
-
-
-def _stop(name: str) -> str:
-    return (
-        f"Stop working on {foreign_name(name)}. Do not revert your changes: another worker may "
-        "have it now, or it was cancelled. Call claim for another task."
-    )
+def _names(names: list[str]) -> str:
+    return ", ".join(map(foreign_name, names[:_MAX_ROWS]))
 
 
 def _bounded(wait: float) -> float:

@@ -71,7 +71,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
         if isinstance(error, LockHeld) and call.json:
             refusal = {
                 "reserved": False,
-                "must_stop": True,
+                "must_stop": False,
                 "pattern": error.task_id,
                 "held_by": error.holder,
                 "reason": str(error),
@@ -141,7 +141,7 @@ def _check(call: Call, reservations: Reservations) -> int:
         call.answer(
             {
                 "free": False,
-                "must_stop": True,
+                "must_stop": False,
                 "path": path,
                 "reservation": held.fields(),
                 "reason": text,

@@ -56,8 +56,8 @@ def run(call: Call) -> int:
         _report(name, error)
         raise
     budgets = {
-        "--budget": _cost(call, "--budget", config.budget),
-        "--task-budget": _cost(call, "--task-budget", config.task_budget),
+        "--budget": cost(call.options.get("--budget"), "--budget", config.budget),
+        "--task-budget": _task_budget(call, config),
     }
     _warn_of_budgets(agent, budgets)
     printer = _Printer(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
@@ -166,7 +166,7 @@ def _agent(call: Call, config: Config) -> Agent | None:
         allow=_allowed(call),
         model=call.options.get("--model", ""),
         extra=call.command_line,
-        budget=_cost(call, "--task-budget", config.task_budget),
+        budget=_task_budget(call, config),
         config=config,
     )
 
@@ -212,8 +212,12 @@ def _report(name: str, error: BadInput) -> None:
         pass  # the error itself is printed
 
 
-def _cost(call: Call, option: str, default: float | None) -> float | None:
-    text = call.options.get(option)
+def _task_budget(call: Call, config: Config) -> float | None:
+    return cost(call.options.get("--task-budget"), "--task-budget", config.task_budget)
+
+
+def cost(text: str | None, option: str, default: float | None) -> float | None:
+    """Return the amount of money that an option names, `default` without the option."""
     if text is None:
         return default
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and float(text) > 0):
@@ -221,6 +225,13 @@ def _cost(call: Call, option: str, default: float | None) -> float | None:
     return float(text)
 
 
+_ALLOW = Option(
+    "--allow",
+    "CMD",
+    "let the agent run commands that begin with CMD, such as 'make test', under "
+    "--permissions edit; '*' for every command; adds to allow in swarm.toml",
+    repeated=True,
+)
 AGENT_OPTIONS = (
     Option(
         "--agent",
@@ -233,13 +244,6 @@ AGENT_OPTIONS = (
         "P",
         "what the agent may do: ask (what its own settings allow), edit (its task in its "
         "workspace) or full (everything); default: permissions in swarm.toml, else edit",
-    ),
-    Option(
-        "--allow",
-        "CMD",
-        "let the agent run commands that begin with CMD, such as 'make test', under "
-        "--permissions edit; '*' for every command; adds to allow in swarm.toml",
-        repeated=True,
     ),
     Option("--model", "M", "the model for the agent; default: model in swarm.toml"),
     Option("--budget", "X", "pause when all tasks have cost X, as the agents count it"),
@@ -265,6 +269,7 @@ COMMAND = Command(
             "the name of the worker; a number N stands for worker-N; default: SWARM_WORKER",
         ),
         *AGENT_OPTIONS,
+        _ALLOW,
         Option(
             "--exec",
             "CMD",

@@ -49,6 +49,20 @@ class AgentPane:
     def role(self) -> str:
         return "master" if self.name == MASTER else "worker"
 
+    def fields(self) -> dict[str, object]:
+        """Return the agent as a dict for JSON."""
+        return {
+            "name": self.name,
+            "role": self.role,
+            "worker_id": self.worker_id,
+            "status": str(self.status),
+            "pid": self.pid,
+            "pane_id": self.pane_id or None,
+            "command": self.command or None,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+        }
+
 
 def agent_in(pane: Pane) -> AgentPane:
     """Return the agent of a pane."""

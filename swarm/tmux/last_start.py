@@ -1,4 +1,4 @@
-"""Remember how agents were started last, so that `swarm up` alone starts the same again.
+"""Remember the options of the last `swarm up`: `swarm up` alone starts the same again.
 
 The file `.last-start.json` in the state directory is for its user alone: a command line
 may contain a secret.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 
 from swarm.errors import TmuxSwarmError
 
@@ -20,18 +21,25 @@ class Start:
     """What `swarm up` starts.
 
     At most one of `agent` (a preset), `command` (`--exec`) and `interactive` (a command
-    line) is set. `options` are further options of `swarm worker`.
+    line) is set. `options` are further options of `swarm worker` with their values, ""
+    for an option without a value. `workers` is 0 if no user gave a number.
     """
 
     workers: int = 0
     agent: str = ""
     command: str = ""
     interactive: str = ""
-    options: tuple[str, ...] = field(default=())
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names_agent(self) -> bool:
         return bool(self.agent or self.command or self.interactive)
+
+    @property
+    def words(self) -> list[str]:
+        """The options as words of a command line."""
+        pairs = self.options.items()
+        return [word for name, value in pairs for word in ([name, value] if value else [name])]
 
 
 def load(state_dir: str) -> Start:
@@ -43,10 +51,10 @@ def load(state_dir: str) -> Start:
         start = Start(**known)
     except (OSError, ValueError, TypeError, KeyError):
         return Start()
-    texts = (start.agent, start.command, start.interactive, *start.options)
-    if not isinstance(start.workers, int) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(start.workers, int) or not isinstance(start.options, dict):
         return Start()
-    return replace(start, options=tuple(start.options))
+    texts = (start.agent, start.command, start.interactive, *start.options.values())
+    return start if all(isinstance(text, str) for text in texts) else Start()
 
 
 def save(state_dir: str, start: Start) -> None:

@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from swarm import settings
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
@@ -45,6 +44,7 @@ from swarm.tmux.program import (
     Doing,
     Program,
     SendReport,
+    StartReport,
     check_reads_input,
     is_taken,
 )
@@ -69,15 +69,6 @@ _COMMAND = "@swarm-command-"
 _KIND = "@swarm-kind-"
 
 Command = Sequence[str]
-
-
-@dataclass(frozen=True)
-class StartReport:
-    """The names of the agents that `start` started, restarted, or found running."""
-
-    started: tuple[str, ...]
-    restarted: tuple[str, ...]
-    running: tuple[str, ...]
 
 
 class TmuxSwarmManager:
@@ -151,7 +142,18 @@ class TmuxSwarmManager:
             done: dict[str, list[str]] = {"started": [], "restarted": [], "running": []}
             for name, program in programs.items():
                 done[self._ensure_running(name, program, found.get(name))].append(name)
-        return StartReport(**{key: tuple(names) for key, names in done.items()})
+            differing = [
+                name
+                for name in done["running"]
+                if name != MASTER and not programs[name].is_same(self._program(name))
+            ]
+        others = [
+            agent.name
+            for agent in found.values()
+            if agent.name not in programs and agent.status is AgentStatus.RUNNING
+        ]
+        lists = {**done, "differing": differing, "others": others}
+        return StartReport(**{key: tuple(names) for key, names in lists.items()})
 
     def agents(self) -> list[AgentPane]:
         """Return the agents, the master first. Return an empty list if no agent was

@@ -38,6 +38,37 @@ class Program(NamedTuple):
     command: Sequence[str]
     has_store: bool = False
 
+    def is_same(self, other: Program) -> bool:
+        """Return whether two programs do the same.
+
+        Two installations of swarm start the same worker by different paths.
+        """
+        if self.kind == other.kind == WORKER:
+            return _arguments(self.command) == _arguments(other.command)
+        return (self.kind, [*self.command], self.has_store) == (
+            other.kind,
+            [*other.command],
+            other.has_store,
+        )
+
+
+class StartReport(NamedTuple):
+    """The names of the agents that `start` started, restarted, or found running.
+
+    `differing` are running workers that were started with other options; they were left
+    alone. `others` are running workers beyond the wanted number.
+    """
+
+    started: tuple[str, ...]
+    restarted: tuple[str, ...]
+    running: tuple[str, ...]
+    differing: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, list[str]]:
+        """Return the names for JSON."""
+        return {key: [*names] for key, names in self._asdict().items()}
+
 
 class Doing(NamedTuple):
     """The kind of program in a pane, and what an interactive agent does: a state of
@@ -83,3 +114,8 @@ def is_taken(activity: Activity) -> bool:
         time.sleep(_POLL_INTERVAL)
         activity.read()
     return activity.number != number
+
+
+def _arguments(command: Sequence[str]) -> list[str]:
+    words = list(command)
+    return words[words.index(WORKER) :] if WORKER in words else words

@@ -555,11 +555,12 @@ def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(
                 text = await refused(client, tool, **arguments)
                 assert why in text and len(text) < 500, (tool, arguments)
             unknown = await ask(client, "claim", task="nothing")
-            assert (unknown["why"], unknown["must_stop"]) == ("unknown", True)
+            assert (unknown["why"], unknown["must_stop"]) == ("unknown", False)
+            assert (await ask(client, "board"))["next"].startswith("Go on with a.")
             busy = await ask(client, "claim", task="b")
             assert busy["claimed"]
             nothing = await ask(client, "claim")
-            assert nothing["must_stop"] and nothing["next"].endswith(
+            assert not nothing["must_stop"] and nothing["next"].endswith(
                 "Go on with what you have: a, b."
             )
             assert (await ask(client, "fail", task="b", reason="not mine", then="release"))[
@@ -570,7 +571,8 @@ def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(
                 False,
                 {"a": "w"},
             ) and "claimed a already" in again["reason"]
-            assert (await ask(client, "done", task="b"))["must_stop"]
+            late = await ask(client, "done", task="b")
+            assert late["must_stop"] and "Go on with a." in late["next"]
             assert (await ask(client, "unlock", name="a"))["unlocked"] is False
             assert (await ask(client, "board"))["you_hold"] == ["a"]
             assert (await ask(client, "done", task="a", result=None))["state"] == "done"
@@ -645,10 +647,10 @@ def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(
 
     async def test() -> None:
         async with agent(isolated_swarm_dir, "worker-1", env=started) as client:
-            no = await ask(client, "claim")
-            assert (no["claimed"], no["must_stop"]) == (False, True) and "Go on with a" in no[
-                "next"
-            ]
+            for arguments in ({}, {"task": "b"}, {"task": "a"}, {"task": "unknown"}):
+                no = await ask(client, "claim", **arguments)
+                assert (no["claimed"], no["must_stop"]) == (False, False), arguments
+                assert "Go on with a" in no["next"], arguments
             for tool, arguments in (("done", {}), ("fail", {"reason": "x"})):
                 ended = await ask(client, tool, task="a", **arguments)
                 assert (ended["ended"], ended["must_stop"]) == (
@@ -657,7 +659,14 @@ def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(
                 ) and "your exit" in ended["reason"]
             assert "your exit" in await refused(client, "say", state="DONE", text="")
             assert (await ask(client, "say", state="HELP", text="which one?"))["said"]
-            assert (await ask(client, "board"))["you_hold"] == ["a"]
+            board = await ask(client, "board")
+            assert board["you_hold"] == ["a"] and board["queue"]["ready"] == 1
+            assert board["next"] == "Go on with a, and exit when it is done."
+            LockTable(default_store()).acquire("other", "w2", 60)
+            Reservations(default_store()).reserve("src/**", "w2", 60)
+            assert not (await ask(client, "lock", name="other"))["must_stop"]
+            assert not (await ask(client, "reserve", paths=["src/a"]))["must_stop"]
+            assert not (await ask(client, "done", task="b"))["must_stop"]
 
     run(test)
     assert (

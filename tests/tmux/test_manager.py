@@ -1157,7 +1157,9 @@ class TestCommands:
         answer = run("up", "--workers", "2", "--allow-commands", "--exec", "claude -p {prompt}")
 
         assert answer.code == 0
-        assert answer.out.startswith(b"2 workers with agent: claude -p {prompt}\nStarted: master ")
+        first, second, *_ = answer.out.splitlines()
+        assert first == b"2 workers with agent: claude -p {prompt}, --allow-commands"
+        assert second.startswith(b"Started: master ")
         assert b"swarm attach" in answer.out and b"swarm down" in answer.out
         wait_for_screen(manager, "master", "status --watch")
         wait_for_screen(
@@ -1283,12 +1285,81 @@ class TestCommands:
 
         answer = run("up")
 
-        assert answer.out.startswith(b"2 workers with agent: my agent\nStarted: master worker-1 w")
+        first, second, *_ = answer.out.splitlines()
+        assert first == b"2 workers with agent: my agent, --allow-commands"
+        assert second == b"Started: master worker-1 worker-2"
         wait_for_screen(manager, "worker-2", "worker --id 2 --exec my agent --allow-commands")
         assert run("up", "--workers", "3", "--json").json["started"] == ["worker-3"]
         wait_for_screen(manager, "worker-3", "worker --id 3 --exec my agent --allow-commands")
         mode = (Path(manager.state_dir) / ".last-start.json").stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
+
+    def test_up_keeps_the_agent_of_the_last_start_when_other_options_are_given(
+        self, manager: TmuxSwarmManager
+    ) -> None:
+        run("up", "--workers", "2", "--exec", "my agent")
+
+        answer = run("up", "--workers", "3", "--budget", "5")
+
+        first, *lines = answer.out.decode().splitlines()
+        assert answer.code == 0 and first == "Wanted: 3 workers with agent: my agent, budget 5"
+        assert "Started: worker-3" in lines and "Already running: master" in lines
+        assert "Already running with other options, and unchanged: worker-1 worker-2" in lines
+        assert any("swarm down, then swarm up" in line for line in lines)
+        wait_for_screen(manager, "worker-3", "worker --id 3 --exec my agent --budget 5")
+        run("down")
+        answer = run("up")
+        assert answer.out.startswith(b"3 workers with agent: my agent, budget 5\nStarted: master")
+        wait_for_screen(manager, "worker-1", "worker --id 1 --exec my agent --budget 5")
+        assert b"unchanged" not in run("up").out
+
+    def test_up_with_fewer_workers_says_that_the_others_go_on(self) -> None:
+        run("up", "--workers", "3", "--exec", "my agent")
+
+        answer = run("up", "--workers", "1")
+
+        assert answer.out.startswith(b"1 worker with agent: my agent\n")
+        assert b"These workers go on too: worker-2 worker-3\n" in answer.out
+        again = run("up", "--workers", "1", "--json").json
+        assert (again["others"], again["differing"]) == (["worker-2", "worker-3"], [])
+
+    def test_up_remembers_only_options_of_users_so_a_change_of_swarm_toml_counts(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SWARM_STATE_DIR")
+        assert run("init", "--yes").code == 0
+        own = '[agents.mine]\ncommand = "cat"\n[agents.other]\ncommand = "cat"\n'
+        config = workplace / "swarm.toml"
+        config.write_text(f'agent = "mine"\nworkers = 1\nbudget = 7.5\n{own}')
+        project = TmuxSwarmManager()
+        try:
+            run("up", "--permissions", "full")
+            config.write_text(f'agent = "other"\nworkers = 2\nmodel = "m"\n{own}')
+
+            answer = run("up")
+
+            assert answer.out.startswith(
+                b"Wanted: 2 workers with agent: other, permissions full, model m\n"
+            )
+            assert b"unchanged: worker-1\n" in answer.out
+            wait_for_screen(
+                project, "worker-2", "worker --id 2 --agent other --permissions full --model m"
+            )
+            assert run("up", "--agent", "none").out.startswith(b"Wanted: 2 workers without an ")
+            assert b"permissions" not in run("up").out
+        finally:
+            _end_server(project.socket)
+
+    @pytest.mark.parametrize("agent", [(), ("--agent", "none"), ("--exec", "my agent")])
+    @pytest.mark.parametrize("option", [("--model", "m"), ("--permissions", "full")])
+    def test_up_refuses_options_of_an_agent_without_one(
+        self, manager: TmuxSwarmManager, agent: Sequence[str], option: Sequence[str]
+    ) -> None:
+        answer = run("up", "--workers", "1", *agent, *option)
+
+        assert answer.code == 2 and b"--agent" in answer.err
+        assert run("up", "--workers", "1", "--budget", "much").code == 2
+        assert manager.agents() == []
 
     def test_up_takes_its_defaults_from_the_project(
         self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
