@@ -8,7 +8,7 @@
   stands behind it as a comment.
 - A ```sh or ```python block whose first line is `# file: NAME` is put there for the
   session of its section.
-- A ```toml block is a swarm.toml, a ```json block has settings of an agent.
+- A ```toml block is a swarm.toml.
 - A ```json record or ```json lock block holds values of that schema.
 """
 
@@ -254,11 +254,6 @@ def test_every_block_of_a_known_language_is_looked_at() -> None:
 @pytest.mark.parametrize("block", found("toml"), ids=str)
 def test_a_swarm_toml_of_a_document_is_valid(block: Block) -> None:
     assert parse(block.text, str(block)) != Config()
-
-
-@pytest.mark.parametrize("block", found("json"), ids=str)
-def test_settings_of_an_agent_in_a_document_are_json(block: Block) -> None:
-    assert json.loads(block.text)
 
 
 # The two commands at the top ----------------------------------------------------------
