@@ -243,7 +243,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def test_every_block_of_a_known_language_is_looked_at() -> None:
-    known = {"console", "python", "sh", "json record", "json lock", "json", "toml", "js", ""}
+    known = {"console", "python", "sh", "json record", "json lock", "toml", "js", ""}
     assert {block.info for document in DOCUMENTS for block in blocks(document)} <= known
     unnamed = [str(block) for block in found("sh") if not block.text.startswith("# file: ")]
     assert len(unnamed) == 1, (
@@ -254,11 +254,6 @@ def test_every_block_of_a_known_language_is_looked_at() -> None:
 @pytest.mark.parametrize("block", found("toml"), ids=str)
 def test_a_swarm_toml_of_a_document_is_valid(block: Block) -> None:
     assert parse(block.text, str(block)) != Config()
-
-
-@pytest.mark.parametrize("block", found("json"), ids=str)
-def test_settings_of_an_agent_in_a_document_are_json(block: Block) -> None:
-    assert json.loads(block.text)
 
 
 # The two commands at the top ----------------------------------------------------------
