@@ -39,6 +39,7 @@ _MODES = {ASK: "default", EDIT: "acceptEdits", FULL: "bypassPermissions"}
 _EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 _EVERYTHING = ("--dangerously-skip-permissions", "bypassPermissions")
 _LOGIN = "Log in: run `claude` once and use /login, or set ANTHROPIC_API_KEY."
+_OTHER_MODEL = " Run --model to pick a different model."  # swarm says it, and better
 # What Claude Code calls the error of a request.
 _ERRORS = {
     "authentication_failed": LOGIN,
@@ -197,7 +198,7 @@ class ClaudeReader(JsonLinesReader):
                 self.limit = found
         else:
             return  # the first line about it said more
-        self.limit = with_cure(self.limit, text, _LOGIN)
+        self.limit = with_cure(self.limit, text.replace(_OTHER_MODEL, ""), _LOGIN)
 
     def _rate_limit(self, event: Mapping[str, Any]) -> list[str]:
         if text_of(event, "rate_limit_info", "status") != "rejected":

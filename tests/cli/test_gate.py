@@ -97,6 +97,7 @@ class TestCost:
         shown = swarm("cost").splitlines()
         assert [line.split()[0] for line in shown] == ["task", "login", "任务", "total", "These"]
         assert shown[1].split() == ["login", "1.42", "8", "1201", "341"]
+        assert shown[2].split() == ["任务", "not", "reported", "2", "10", "20"]
         assert shown[3].split() == ["total", "1.42", "10", "1211", "361"]
         assert "estimates" in shown[-1]
 

@@ -243,7 +243,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def test_every_block_of_a_known_language_is_looked_at() -> None:
-    known = {"console", "python", "sh", "json record", "json lock", "json", "toml", "js", ""}
+    known = {"console", "python", "sh", "json record", "json lock", "toml", "js", ""}
     assert {block.info for document in DOCUMENTS for block in blocks(document)} <= known
     unnamed = [str(block) for block in found("sh") if not block.text.startswith("# file: ")]
     assert len(unnamed) == 1, (

@@ -47,6 +47,9 @@ FAULTS = {
     "a line like a key in a text": ('model = """\nbudget = 1\n"""\nbudget = "x"\n', 4, "budget"),
     "no TOML": ('agent = "a"\nworkers 3\n', 2, "'='"),
     "a key twice": ("workers = 1\nworkers = 2\n", 2, "overwrite"),
+    "a text without quotes": ("agent = claude\n", 1, "Put text in quotes"),
+    "a command that is no text": ("allow = [1]\n", 1, "a list of texts in quotes"),
+    "two commands in one": ('allow = ["make && rm x"]\n', 1, "the beginning of one command"),
     "an open text": ('model = "x', 1, ""),
 }
 
@@ -64,6 +67,7 @@ def test_all_keys_are_read() -> None:
     text = """
 agent = "claude"
 permissions = "full"
+allow = ["make test", "*"]
 model = "m"
 workers = 5
 budget = 20
@@ -83,6 +87,7 @@ command = "x"
         "m",
         5,
     )
+    assert found.allow == ["make test", "*"]
     assert (found.budget, found.task_budget) == (20.0, 2.5)
     assert dict(found.agents) == {
         "mine": OwnAgent("my-agent run", "my-agent resume {session}", "codex", "quota .* exceeded"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swarm.terminal.text import cut, fill, shorten, width
+from swarm.terminal.text import cut, fill, money, shorten, width
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,11 @@ def test_shorten_limits_the_characters_even_of_text_without_width() -> None:
     marks = "\u0301" * 1000
     assert width(marks) == 0 and len(shorten(marks, 10)) == 10
     assert shorten("abc", 3) == "abc" and shorten("abcd", 3) == "ab…"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0.0, ""), (0.004, "0.004"), (0.0123456, "0.0123"), (0.5, "0.50"), (1234.567, "1,234.57")],
+)
+def test_a_small_amount_of_money_has_enough_digits(amount: float, text: str) -> None:
+    assert money(amount) == text

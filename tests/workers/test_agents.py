@@ -358,7 +358,12 @@ class TestBreaker:
     @pytest.mark.parametrize(
         "runs",
         [
-            [("root_bypass_mode", 1), ("success_edit", 0), ("404_model", 1), ("404_model", 1)],
+            [
+                ("root_bypass_mode", 1),
+                ("success_edit", 0),
+                ("root_bypass_mode", 1),
+                ("root_bypass_mode", 1),
+            ],
             [("root_bypass_mode", 1), ("500", 1), ("prompt_too_long", 1), ("cut", 1)],
         ],
         ids=["a success in between", "other reasons"],
