@@ -34,7 +34,10 @@ def retry(log: QueueLog, claims: Claims, task_id: str, worker: str, note: str = 
         )
     if entry.state == RUNNING:
         claims.record_death(entry)
-    log.append(unique_event("retry", at=log.now(), id=task_id, worker=worker, note=note))
+    line = unique_event("retry", at=log.now(), id=task_id, worker=worker, note=note)
+    if log.append(line):
+        text = f"to be tried again: {note}" if note else "to be tried again"
+        log.status.append("SKIP", worker, task_id, text, {"process": this_process()})
     return log.current(task_id).task()
 
 

@@ -15,13 +15,14 @@ runs to its end. Its result counts if the lease lasts.
 
 from __future__ import annotations
 
+import inspect
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from swarm.errors import LockLost, StoreError
+from swarm.errors import BadInput, LockLost, StoreError
 from swarm.inputs import is_plain_name
 from swarm.locks.lease import Lease
 from swarm.presets.contract import USAGE, Report
@@ -114,6 +115,19 @@ class Work:
 
 
 Function = Callable[[Work], str | None]
+
+
+def check_function(function: Function) -> None:
+    """Raise BadInput for an `async def`, whose call does nothing but make a coroutine."""
+    if any(
+        check(each)
+        for each in (function, type(function).__call__)  # a function, or an object
+        for check in (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    ):
+        raise BadInput(
+            f"the function {name_of(function)} is async, but must be a plain function. Call it in "
+            f"one, with asyncio.run."
+        )
 
 
 def name_of(function: Function) -> str:

@@ -24,7 +24,7 @@ from swarm.stores.default import DefaultStore
 from swarm.stores.file.layout import RESULTS
 from swarm.workers import output
 from swarm.workers.attempt import Attempt
-from swarm.workers.function import Function, FunctionAttempt, name_of
+from swarm.workers.function import Function, FunctionAttempt, check_function, name_of
 from swarm.workers.launch import Agent, CommandAgent
 from swarm.workers.presence import Announcement, announce
 from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED
@@ -281,8 +281,15 @@ class SmartWorker:
 
 def _as_agent(agent: str | Sequence[str] | Function | Agent | None) -> Agent:
     if callable(agent):
+        check_function(agent)
         return CommandAgent(None)  # for tasks with a command of their own
-    return CommandAgent(agent) if agent is None or isinstance(agent, Sequence) else agent
+    if agent is None or isinstance(agent, Sequence):
+        return CommandAgent(agent)
+    if not all(hasattr(agent, name) for name in ("name", "takes_prompts", "starts")):
+        raise BadInput(
+            f"agent is {type(agent).__name__}, but must be a command line, a function or an Agent."
+        )
+    return agent
 
 
 def _positive(value: Any, what: str) -> float:

@@ -91,6 +91,19 @@ class TestNotes:
         queue.done("a", "w")
         assert queue.get("a").previous == Previous()
 
+    @pytest.mark.parametrize("note", ["", "Use the index"])
+    def test_a_retry_and_its_note_are_in_the_history(
+        self, queue: TaskQueue, store: Store, note: str
+    ) -> None:
+        queue.fail("a", "w", queue.claim("w").token, "one", final=True)
+        queue.retry("a", "ada", note)
+        with pytest.raises(WrongState):
+            queue.retry("a", "ada", note)
+        *_, failed, retried = (record for _, record in StatusLog(store).query("a"))
+        assert failed["state"] == "ERROR"
+        assert (retried["state"], retried["worker"]) == ("SKIP", "ada")
+        assert retried["message"].endswith(f"again: {note}" if note else "again")
+
     def test_a_note_that_is_too_long_changes_nothing(self, queue: TaskQueue) -> None:
         queue.cancel("a", "ada")
         with pytest.raises(BadInput, match="note has more than"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from swarm.errors import LockLost, StoreError
+from swarm.errors import BadInput, LockLost, StoreError
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.queue.usage import UsageLog
@@ -77,6 +78,33 @@ def test_a_result_that_is_no_text_fails(store: Store, queue: TaskQueue) -> None:
     queue.add("a", "x")
     assert attempt(store, lambda work: 5) == "failed"
     assert "returned int" in queue.get("a").reason
+
+
+async def _async(work: Work) -> str:
+    return "done"
+
+
+async def _async_generator(work: Work) -> Any:
+    yield "done"
+
+
+class _AsyncCall:
+    async def __call__(self, work: Work) -> str:
+        return "done"
+
+
+@pytest.mark.parametrize(
+    "function", [_async, _async_generator, _AsyncCall(), functools.partial(_async)]
+)
+def test_an_async_function_is_refused(store: Store, function: Any) -> None:
+    with pytest.raises(BadInput, match=r"is async.*asyncio\.run"):
+        SmartWorker("w", function, store=store)
+
+
+@pytest.mark.parametrize("agent", [5, 0, {"a": 1}, object()])
+def test_an_agent_of_another_type_is_refused(store: Store, agent: Any) -> None:
+    with pytest.raises(BadInput, match=f"agent is {type(agent).__name__}"):
+        SmartWorker("w", agent, store=store)
 
 
 def test_a_limit_closes_the_gate_and_costs_no_attempt(store: Store, queue: TaskQueue) -> None:
