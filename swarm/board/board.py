@@ -8,6 +8,7 @@ board:
     budget      a budget is reached: swarm asks before agents spend more
     idle        tasks are ready, and no worker runs
     died        a worker ended without saying so, or with an error
+    namesake    several workers with one name run
     unserved    workers run, but none of them accepts the task
     gate        the gate of an agent is closed
     denied      an agent was denied a tool call; the reason says how to allow it
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Kinds of problem whose text contains no age.
-_STAFFING = ("budget", "idle", "died", "unserved", "gate")
+_STAFFING = ("budget", "idle", "died", "namesake", "unserved")
 _TIMELESS = ("waiting", "error", "failed", "denied", *_STAFFING)
 KINDS = (
     "waiting",
     *_STAFFING,
+    "gate",
     "denied",
     "gone",
     "failed",

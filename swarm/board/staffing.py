@@ -2,12 +2,14 @@
 
     idle      tasks are ready, and no worker runs
     died      a worker ended without saying so, or with an error
+    namesake  several workers with one name run
     unserved  workers run, but none of them accepts these tasks
     gate      the gate of an agent is closed: a limit, an overload, a login
     budget    a budget is reached, and swarm asks before it spends more
 
-There is no problem while all tasks are done. Agents and users may also claim tasks
-without a worker. So a swarm in which no worker ever started has a hint, not a problem.
+A worker that died is a problem even while all tasks are done. Agents and users may also
+claim tasks without a worker. So a swarm in which no worker ever started has a hint, not a
+problem.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from __future__ import annotations
 from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
 from swarm.queue.accepted import Accepted
-from swarm.queue.events import READY, WAITING
+from swarm.queue.events import READY
 from swarm.queue.task_state import effective_state
-from swarm.terminal.text import foreign_name, quoted
+from swarm.system.clock import from_iso
+from swarm.terminal.text import duration, foreign_name, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from swarm.queue.state import QueueState
     from swarm.queue.task_state import TaskState
     from swarm.stores.contract import Store
+
+_SECONDS_BELOW = 3600.0  # seconds; a time that is nearer is shown with its seconds
+_MAX_NAMESAKES = 4  # in a text
 
 
 class Staffing:
@@ -46,10 +52,10 @@ class Staffing:
 
     def problems(self, counts: Mapping[str, int]) -> list[Problem]:
         """Return the problems. `counts` has the number of tasks in each state."""
-        found = [_gate_problem(gate) for gate in self.gates]
-        if any(counts.values()) and not self._is_open(counts):
-            return found
+        now = self._store.clock.now()
+        found = [_gate_problem(gate, now) for gate in self.gates]
         found += [_died_problem(presence) for presence in self._died]
+        found += self._namesakes()
         if not counts[READY]:
             return found
         if self.living:
@@ -66,10 +72,6 @@ class Staffing:
             return ""
         return f"no worker has started yet; to start some: {self._start_command()}"
 
-    def _is_open(self, counts: Mapping[str, int]) -> bool:
-        """Return whether a task is left to do."""
-        return bool(counts[READY] or counts[WAITING] or self._queue.running)
-
     def _is_idle(self) -> bool:
         """Return whether no task of the queue is being done, by whatever program."""
         return all(name in self._dead for name in self._queue.running)
@@ -81,6 +83,21 @@ class Staffing:
             for entry in entries
             if effective_state(entry, lock_is_free=entry.id in self._dead) == READY
         ]
+
+    def _namesakes(self) -> list[Problem]:
+        """Return a problem for each name that several living workers have."""
+        groups: dict[str, list[Presence]] = {}
+        for presence in self.living:
+            groups.setdefault(presence.worker, []).append(presence)
+        found = []
+        for name, workers in groups.items():
+            if len(workers) > 1:
+                where = ", ".join(map(_process, workers[:_MAX_NAMESAKES]))
+                text = f"{len(workers)} workers have this name ({where}); give each one its own"
+                since = max(presence.since for presence in workers)
+                fix = f"swarm worker --id {quoted(f'{name}-2')}"
+                found.append(Problem("namesake", "", name, since, text, fix))
+        return found
 
     def _unserved(self) -> list[Problem]:
         """Return a problem for each kind of ready tasks that no worker accepts."""
@@ -134,9 +151,10 @@ def _accepted(presence: Presence) -> Accepted:
 
 def _died_problem(presence: Presence) -> Problem:
     name = quoted(presence.worker)
-    where = f"process {presence.pid} on {foreign_name(presence.host or '?')}"
-    text = f"it ended with an error: {presence.why}" if presence.why else f"its {where} has ended"
-    text = f"{text.rstrip('.')}; to forget it: swarm status --forget-dead"
+    text = f"its {_process(presence)} has ended"
+    if presence.why:
+        text = f"it ended with an error: {presence.why}"
+    text = f"{text.rstrip('.')} (to forget: swarm status --forget-dead)"
     fix = f"swarm restart {name}" if presence.in_pane else f"swarm worker --id {name}"
     if presence.agent and not presence.in_pane:
         from swarm.presets.registry import NAMES  # most boards do not need this module
@@ -146,14 +164,24 @@ def _died_problem(presence: Presence) -> Problem:
     return Problem("died", "", presence.worker, presence.last_seen, text, fix)
 
 
-def _gate_problem(gate: Gate) -> Problem:
+def _process(presence: Presence) -> str:
+    return f"process {presence.pid} on {foreign_name(presence.host or '?')}"
+
+
+def _gate_problem(gate: Gate, now: float) -> Problem:
     kind = "budget" if gate.budget else "gate"
     who = "all workers" if gate.agent == "*" else foreign_name(gate.agent)
-    until = f"until {_minute(gate.until)}" if gate.until else "until a user opens it"
-    text = gate.reason if gate.budget else f"{who} is stopped {until}: {gate.reason}"
+    text = gate.reason if gate.budget else f"{who} is stopped {until_text(gate, now)}"
+    if gate.reason and not gate.budget:
+        text += f": {gate.reason}"
     fix = f"swarm gate open {quoted(gate.agent)}"
     return Problem(kind, gate.task, "", gate.since, text, fix)
 
 
-def _minute(time: str) -> str:
-    return f"{time[:10]} {time[11:16]} UTC"
+def until_text(gate: Gate, now: float) -> str:
+    """Return until when a gate is closed, and in how long it opens."""
+    if not gate.until:
+        return "until a user opens it"
+    left = max(0.0, (from_iso(gate.until) or 0.0) - now)
+    time = gate.until[11:19] if left < _SECONDS_BELOW else f"{gate.until[:10]} {gate.until[11:16]}"
+    return f"until {time} UTC (in {duration(left)})"

@@ -15,12 +15,14 @@ from swarm.terminal.text import cut, duration, fill, money, shown, width
 Paint = Callable[[str, str], str]
 Line = list[tuple[str, str]]  # pieces of text, each with its colour, "" for none
 
+_TEXT_ROWS = 3  # of the text of a problem, if there is room
 _DEFAULT_ROWS = 20  # of each section, if there is no height
 _LABELS = {
     "waiting": ("WAITS", "yellow"),
     "budget": ("BUDGET", "yellow"),
     "idle": ("NO WORKER", "red"),
     "died": ("DIED", "red"),
+    "namesake": ("SAME NAME", "yellow"),
     "unserved": ("NO AGENT", "yellow"),
     "gate": ("GATE", "yellow"),
     "denied": ("DENIED", "red"),
@@ -36,6 +38,7 @@ _MORE = {
     "budget": ("of budgets that are reached", "swarm gate list"),
     "idle": ("without a worker", "swarm status --json"),
     "died": ("of workers that died", "swarm status --json"),
+    "namesake": ("of workers with one name", "swarm status --json"),
     "unserved": ("without an agent", "swarm status --json"),
     "gate": ("of closed gates", "swarm gate list"),
     "denied": ("with a denied tool call", "swarm task list --state failed"),
@@ -128,12 +131,15 @@ class _Screen:
         groups: dict[str, list[Problem]] = {}
         for problem in self._board.problems:
             groups.setdefault(problem.kind, []).append(problem)
-        counts = _shares([len(group) for group in groups.values()], rows)
         indent = max(width(_LABELS[kind][0]) for kind in groups) + 2
+        drawn = [self._problem(problem, indent) for problem in self._board.problems]
+        if sum(map(len, drawn)) <= rows:
+            return [line for problem in drawn for line in problem]
+        counts = _shares([len(group) for group in groups.values()], rows)
         lines: list[Line] = []
         for (kind, group), count in zip(groups.items(), counts, strict=True):
             for problem in group[:count]:
-                lines += self._problem(problem, indent)
+                lines += self._problem(problem, indent, most=1)
             if count < len(group):
                 what, see = _MORE[kind]
                 more = f"{len(group) - count} more {what}" if count else f"{len(group)} {what}"
@@ -146,7 +152,8 @@ class _Screen:
                 )
         return lines
 
-    def _problem(self, problem: Problem, indent: int) -> list[Line]:
+    def _problem(self, problem: Problem, indent: int, most: int = _TEXT_ROWS) -> list[Line]:
+        """Return the lines of a problem: its text on at most `most` lines, and its fix."""
         label, colour = _LABELS[problem.kind]
         since = from_iso(problem.since)
         age = "" if since is None else f" · {duration(max(0.0, self._now - since))}"
@@ -158,8 +165,13 @@ class _Screen:
             (first, "bold"),
             (f"{others}{age}: " if names else "", ""),
         ]
+        begin = width("".join(piece for piece, _ in head))
+        text, *more = _wrapped(
+            shown(problem.text), self._columns - begin, self._columns - indent, most
+        )
         return [
-            [*head, (shown(problem.text), "")],
+            [*head, (text, "")],
+            *([(" " * indent, ""), (line, "")] for line in more),
             [(" " * indent, ""), (shown(problem.fix), "dim")],
         ]
 
@@ -240,6 +252,25 @@ def cost_line(usage: TotalUsage) -> str:
         f"{cost}{usage.turns:,} turn{'s' * (usage.turns != 1)} · "
         f"{usage.tokens:,} tokens, as the agents report it"
     )
+
+
+def _wrapped(text: str, first: int, columns: int, most: int) -> list[str]:
+    """Return a text as at most `most` lines, broken between words.
+
+    `first` is the width of the first line. The last line may be too long.
+    """
+    lines: list[str] = []
+    room = first
+    while len(lines) < most - 1 and width(text) > room:
+        fits = cut(text, room).removesuffix("…")
+        end = len(fits) if text[len(fits) : len(fits) + 1] == " " else fits.rfind(" ")
+        if end < len(fits) // 2:
+            end = len(fits)  # a word that is longer than half a line
+        if not end:
+            break
+        lines.append(text[:end])
+        text, room = text[end:].lstrip(), columns
+    return [*lines, text]
 
 
 def _shares(sizes: Sequence[int], rows: int) -> list[int]:

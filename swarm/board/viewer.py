@@ -279,7 +279,7 @@ class _BoardBuilder:
                     entry.worker,
                     entry.since,
                     text,
-                    f"swarm task retry {quoted(entry.id)}",
+                    _retry(entry.id, reason),
                 )
             )
         return found
@@ -423,6 +423,12 @@ class _BoardBuilder:
 
     def _show(self, task: str) -> str:
         return f"swarm {'task show' if task in self._queue.entries else 'log query'} {quoted(task)}"
+
+
+def _retry(task: str, reason: str) -> str:
+    """Return the command that tries a task again, with a note if it needs an answer."""
+    needs_note = reason.startswith(DENIED) or "?" in reason
+    return f"swarm task retry {quoted(task)}{' --note ' + repr('…') if needs_note else ''}"
 
 
 def _kind(kind: str, reason: str) -> str:

@@ -94,12 +94,12 @@ class TestNoWorker:
         queue.release("a", "an agent", claim.token)
         assert problems(store) == [("idle", "")]
 
-    def test_nothing_is_wrong_when_all_is_done(self, store: Store) -> None:
+    def test_a_dead_worker_is_reported_even_when_all_is_done(self, store: Store) -> None:
         queue = add(store, "a")
         report_end(store, "w", "claude", "the disk is full")
         assert [kind for kind, _ in problems(store)] == ["idle", "died"]
         queue.done("a", "x", queue.claim("x").token)
-        assert not problems(store)
+        assert problems(store) == [("died", "")] and "no problems" not in screen(store)
 
     def test_an_empty_swarm_is_empty(self, store: Store) -> None:
         assert look(store).is_empty
@@ -136,6 +136,17 @@ class TestDied:
         assert not problems(store)
 
 
+def test_two_living_workers_with_one_name_are_a_problem(store: Store) -> None:
+    with announce(store, "w"):
+        assert not problems(store)
+        with announce(store, "w"):
+            problem = the_problem(store)
+            assert (problem.kind, problem.worker) == ("namesake", "w")
+            assert "2 workers have this name" in problem.text
+            assert "SAME NAME  w" in screen(store)
+    assert not problems(store)
+
+
 class TestUnserved:
     def test_tasks_for_another_agent_need_a_worker_with_it(self, store: Store) -> None:
         add(store, "a", "b", agent="codex")
@@ -169,7 +180,11 @@ class TestGates:
         queue.close_gate("claude", clock.now() + 3600, "usage limit reached", "worker-1")
         problem = the_problem(store)
         assert (problem.kind, problem.fix) == ("gate", "swarm gate open claude")
-        assert problem.text == "claude is stopped until 2026-02-02 03:40 UTC: usage limit reached"
+        when = "until 2026-02-02 03:40 UTC (in 1 h 0 min)"
+        assert problem.text == f"claude is stopped {when}: usage limit reached"
+        clock.pass_time(3557.5)
+        assert "until 03:40:00 UTC (in 42 s)" in the_problem(store).text
+        clock.pass_time(-3557.5)
         assert "GATE  claude is stopped until" in screen(store)
         assert look(store).fields()["gates"][0]["agent"] == "claude"
         clock.pass_time(3601)
@@ -190,8 +205,25 @@ def test_a_denied_tool_call_says_how_to_allow_it(store: Store) -> None:
     reason = "denied: Bash(make). To allow it, use --permissions full."
     queue.fail("a", "w", queue.claim("w").token, reason)
     problem = the_problem(store)
-    assert (problem.kind, problem.fix) == ("denied", "swarm task retry a")
+    assert (problem.kind, problem.fix) == ("denied", "swarm task retry a --note '…'")
     assert f"DENIED  a · w · 0 s: {reason}" in screen(store)
+
+
+def test_a_task_that_failed_with_a_question_is_tried_again_with_an_answer(store: Store) -> None:
+    queue = add(store, "a", max_attempts=1)
+    queue.fail("a", "w", queue.claim("w").token, "Which database? SQLite or Postgres")
+    assert the_problem(store).fix == "swarm task retry a --note '…'"
+
+
+def test_a_long_text_of_a_problem_goes_on_in_the_next_lines(store: Store) -> None:
+    queue = add(store, "a", max_attempts=1)
+    cure = "use --permissions full, or add Bash(make) to permissions.allow in settings.json."
+    queue.fail("a", "w", queue.claim("w").token, f"denied: Bash(make test). To allow it, {cure}")
+    lines = text(look(store), 80)
+    assert max(map(len, lines)) <= 80
+    words = " ".join(" ".join(lines).split())
+    assert cure in words and "swarm task retry a" in words
+    assert len(text(look(store), 80, 10)) <= 10
 
 
 def test_the_board_has_what_all_attempts_cost(store: Store) -> None:

@@ -9,6 +9,7 @@ import pytest
 from swarm.queue.queue import TaskQueue
 from swarm.queue.usage import Usage, UsageLog
 from swarm.stores.file.store import FileStore
+from swarm.workers.presence import announce
 from tests.support.command_line import run
 
 
@@ -24,6 +25,20 @@ def swarm(*args: str) -> str:
 
 
 class TestGate:
+    def test_the_list_of_tasks_says_which_tasks_wait_for_a_gate(self, place: Path) -> None:
+        swarm("task", "add", "a", "--prompt", "x", "--agent", "claude")
+        swarm("task", "add", "b", "--prompt", "x", "--agent", "codex")
+        swarm("task", "add", "c", "--prompt", "x")
+        swarm("task", "add", "d", "--", "true")
+        swarm("gate", "close", "claude", "the account is used up", "--for", "600")
+        with announce(FileStore(str(place)), "w", agent="claude", accepts_commands=False):
+            lines = swarm("task", "list").splitlines()
+        gated = [line.split()[1] for line in lines if "waits for the gate claude" in line]
+        assert gated == ["a", "c"] and " UTC (in " in lines[0]
+        assert swarm("task", "list").count("gate claude") == 1, "no worker could do c anyway"
+        swarm("gate", "open", "claude")
+        assert "gate" not in swarm("task", "list")
+
     def test_a_gate_is_closed_listed_and_opened(self) -> None:
         assert swarm("gate", "list") == "All gates are open\n"
         closed = swarm("gate", "close", "claude", "the account is used up", "--for", "3600")

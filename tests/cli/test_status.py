@@ -251,6 +251,26 @@ def tmux(tmp_path: Path, isolated_swarm_dir: Path) -> Iterator[Tmux]:
     made("kill-server")
 
 
+def test_a_killed_worker_is_shown_until_it_is_forgotten_even_when_all_is_done() -> None:
+    run("task", "add", "a", "--", "true")
+    worker = subprocess.Popen(
+        [*SWARM, "worker", "--id", "7", "--quiet"], env=environment(), stderr=subprocess.DEVNULL
+    )
+    try:
+        assert run("wait", "a", "--timeout", "60").code == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+    shown = run("status").out.decode()
+
+    assert "1 problem" in shown and "DIED  worker-7" in shown
+    assert "swarm worker --id 7" in shown or "swarm worker --id worker-7" in shown
+    assert "swarm status --forget-dead" in " ".join(shown.split())
+    run("status", "--forget-dead")
+    assert b"no problems" in run("status").out
+
+
 class TestWatch:
     def test_watch_is_live_and_fits_the_terminal_and_ctrl_c_restores_the_screen(
         self, tmux: Tmux, isolated_swarm_dir: Path
@@ -264,11 +284,11 @@ class TestWatch:
         screen = tmux.wait_for(lambda screen: any(line.startswith("WAITS") for line in screen))
         assert screen[0].startswith("swarm  1 problem · 1 at work") and screen[0].endswith(" UTC")
         assert screen[1].startswith("No project, state in ") and screen[2:4] == ["", "Problems"]
-        assert screen[4].startswith("WAITS  登录-1 · worker-1 · ") and screen[4].endswith("…")
-        assert screen[5] == "       swarm task show '登录-1'"
-        assert screen[7] == "At work" and screen[8].startswith("  worker-1  登录-1  ")
-        assert screen[10] == "Queue  1 task · 1 running" and screen[12] == "Log    2 records"
-        assert not any(screen[13:])
+        assert screen[4].startswith("WAITS  登录-1 · worker-1 · ") and screen[6].endswith("…")
+        assert screen[7] == "       swarm task show '登录-1'"
+        assert screen[9] == "At work" and screen[10].startswith("  worker-1  登录-1  ")
+        assert screen[12] == "Queue  1 task · 1 running" and screen[14] == "Log    2 records"
+        assert not any(screen[15:])
         assert 77 <= width(screen[4]) <= 79
 
         tmux("resize-window", "-x", "40", "-y", "12")

@@ -14,6 +14,7 @@ from swarm.queue import claim_report
 from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -77,10 +78,14 @@ def list_tasks(call: Call) -> int:
             for task in tasks
         ]
         return call.answer({"tasks": rows, "counts": queue.counts()}) and 0
+    from swarm.cli.queue.task_gates import WaitingForGates  # claims do not need it
+
+    gates = WaitingForGates(default_store(), queue.gates())
     for task in tasks:
         about = task_text.about(task, blocked.get(task.id, ""))
         cost = task_text.cost(costs.get(task.id))
-        output.out(f"{task_text.mark(task)}  {shown(task.id)}{about}{cost}\n")
+        gate = gates.text(task)
+        output.out(f"{task_text.mark(task)}  {shown(task.id)}{about}{gate}{cost}\n")
     if not tasks:
         output.out(f"No {state} tasks\n" if state else "No tasks\n")
     return 0
