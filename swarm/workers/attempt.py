@@ -167,7 +167,7 @@ class Attempt(SettledAttempt):
                         self.claim.task.id,
                         f"the lease of {self.claim.task.id} ended before its command was started.",
                     )
-                if left := self._leftovers.end_older(self._grace, self._patience):
+                if left := self._leftovers.end_older(self._grace, self._seconds_to_kill):
                     return self._settlement.release(_cannot_end(left))
                 self._look_at_the_clock()
                 if self._lost is not None:
@@ -202,7 +202,7 @@ class Attempt(SettledAttempt):
         finally:
             child.discard()
             if self.outcome != DONE:
-                self._leftovers.end_own(self._grace, self._patience)
+                self._leftovers.end_own(self._grace, self._seconds_to_kill)
             if self.outcome == LOST and child.is_over():
                 self._queue.give_up(self.claim)  # a cancelled task is free from now on
 
@@ -284,7 +284,7 @@ class Attempt(SettledAttempt):
             math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
         )
 
-    def _patience(self) -> float:
+    def _seconds_to_kill(self) -> float:
         """Return how many seconds may pass before SIGKILL, at this moment."""
         return 0.0 if self._stops > 1 else self._at_most()
 
@@ -339,7 +339,7 @@ class Attempt(SettledAttempt):
         verdict = judge(ended, report, has_agent=bool(start.agent))
         failed = verdict.outcome == FAILED
         if verdict.outcome != DONE:  # before another worker gets the task
-            self._leftovers.end_own(self._grace, self._patience)
+            self._leftovers.end_own(self._grace, self._seconds_to_kill)
         return self._settlement.record(
             verdict,
             agent=start.agent,

@@ -138,7 +138,7 @@ class Settlement:
             task = settle(self._claim.task.id, self._claim.worker, self._claim.token)
             self.outcome, self.reason = outcome, reason
             return task
-        except LockLost as lost:  # the queue has logged the loss
+        except (LockLost, NoTask) as lost:  # the queue has logged a loss, or was removed
             self.outcome, self.reason = LOST, str(lost)
             return self._current_task()
 

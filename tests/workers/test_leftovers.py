@@ -16,7 +16,7 @@ from swarm.queue.queue import TaskQueue
 from swarm.system.process import group_has_ended
 from swarm.workers.command import environment_for
 from tests.conftest import ROOT, script_environment
-from tests.workers.test_worker import until
+from tests.support.programs.tasks import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and pidfds")
 
