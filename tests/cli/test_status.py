@@ -251,6 +251,7 @@ def tmux(tmp_path: Path, isolated_swarm_dir: Path) -> Iterator[Tmux]:
     made("kill-server")
 
 
+@pytest.mark.usefixtures("isolated_swarm_dir")
 def test_a_killed_worker_is_shown_until_it_is_forgotten_even_when_all_is_done() -> None:
     run("task", "add", "a", "--", "true")
     worker = subprocess.Popen(
