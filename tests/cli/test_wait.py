@@ -57,8 +57,8 @@ def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
         mock.patch.object(waiting, "_POLL_INTERVAL", 60.0),
         mock.patch.object(sys.modules[type(store).__module__], "_WATCH_RENEWAL", 60.0, create=True),
     ):
-        timer = after_a_while(do)
         begun = time.monotonic()
+        timer = after_a_while(do)
         answer = wait_for(store, "t", what, 60)
         assert 0.15 < time.monotonic() - begun < 30
         timer.join()
