@@ -81,7 +81,7 @@ _VERSION = ("-V", "--version", "version")
 _EXAMPLES = (
     "swarm init",
     "swarm task add login --prompt 'Fix the login bug'",
-    "swarm worker --id 1 --exec 'claude -p'",
+    "swarm up --agent claude --workers 3",
     "swarm run nightly-build -- make all",
     "swarm status --watch",
     "swarm help task add",

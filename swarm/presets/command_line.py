@@ -52,7 +52,7 @@ def split(agent: str | Sequence[str], what: str = "--exec") -> list[str]:
         raise BadInput(f"the agent's command line ({what}) has {problem}: {agent}") from None
     if not words or not words[0]:
         raise BadInput(
-            f"the agent's command line ({what}) is empty. Give one, such as 'claude -p'."
+            f"the agent's command line ({what}) is empty. Give one, such as 'my-agent run'."
         )
     for word in _code(words):
         if found := next((text for text in _TEXTS if text in word), ""):
