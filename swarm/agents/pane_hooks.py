@@ -1,7 +1,8 @@
 """Note what an interactive agent in a pane of `swarm up` does, for views and `swarm send`.
 
-While its session lives, the agent counts as a worker. Its record is bound to the agent's
-process, so a killed agent is reported as a worker that died.
+From the start to the end of the agent's session, views show the agent as a worker. The
+record is bound to the agent's process, so a killed agent is reported as a worker that
+died.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class Reservations:
     def _ask(self, terms: Terms) -> _Valid | None:
         """Write a record which says that the worker asks for the pattern.
 
-        Return None if another process wrote a record first.
+        Return None if another process wrote a record for the pattern before.
         """
         record = terms.record(ASKING, os.urandom(8).hex(), self._clock)
         entry = _Valid(_key(terms.pattern), record.encode(), is_over=False, record=record)

@@ -171,7 +171,7 @@ class Connection:
             raise self._lost(str(still)) from None
 
     def watch(self, key: str) -> None:
-        """Ask for an event at each change of a key.
+        """Ask etcd to send a message whenever the key changes.
 
         After this call the connection can only wait for events.
         """

@@ -3,7 +3,7 @@ answers.
 
 A request must name a host of this server. Another host name that leads to this server
 is an attack (DNS rebinding). A request must not come from a page of another site. If
-the access policy has a token, the request must carry the token, as `Authorization:
+the access policy has an access token, the request must carry it, as `Authorization:
 Bearer` or in a cookie. A request whose address has `?token=` sets the cookie. Every
 answer tells the browser to run this server's own files only.
 """

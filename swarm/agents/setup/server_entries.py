@@ -17,7 +17,10 @@ from swarm.system.own_command import is_own_server
 
 
 def entry(agent: Agent, command: Sequence[str]) -> dict[str, object]:
-    """Return the entry of swarm's server. `command` starts swarm."""
+    """Return the entry for swarm's MCP server in the settings of an agent.
+
+    `command` starts swarm.
+    """
     words = [*command, "mcp"]
     start = (
         {"command": words} if agent.name == "opencode" else {"command": words[0], "args": words[1:]}

@@ -128,8 +128,8 @@ class LogView:
         self.cursor = f"{self.number}:{offset}:{self.fingerprint}"
 
     def is_unchanged(self) -> bool:
-        """Return whether the live file has the same first line, and a line ends at the
-        offset.
+        """Return whether the live file still has the first line that the cursor knows,
+        and whether a line of the file ends at the cursor's offset.
 
         If the result is False, another program has replaced the content of the file.
         """
