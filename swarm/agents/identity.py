@@ -62,8 +62,9 @@ def whoami(
     The name is the argument `given`, else the variable SWARM_WORKER, else the fallback.
     The fallback "agent" makes a name from the agent that runs this process. The
     fallback "user" makes a name from the user of this process, followed by `pid` unless
-    `pid` is 0. Without a fallback, the user must name the worker. `option` is how messages call the command's
-    argument for the worker name. Raise BadInput if the name is invalid or missing.
+    `pid` is 0. Without a fallback, the user must name the worker. `option` is how
+    messages call the command's argument for the worker name. Raise BadInput if the name
+    is invalid or missing.
     """
     if given is not None:
         return check_name(given, option.partition(" ")[0])

@@ -152,26 +152,17 @@ def _while_wanted(lines: Iterable[bytes], stopped: Stopped) -> Iterator[bytes]:
 def _history(store: Store, task_id: str, stopped: Stopped) -> list[Record]:
     """Return the latest status records of a task, in order of time.
 
-    If there are more than `_MAX_HISTORY`, return more than that, too. Two facts are in
-    the queue's log alone: when the task was added, and which user retried it.
+    If there are more than `_MAX_HISTORY`, return more than that, too. Only the queue's
+    log says when the task was added.
     """
     latest = deque(_lines_of(store, task_id, stopped), maxlen=_MAX_HISTORY + 1)
     rows = (line_row(line) for line in latest)
     found = [row for row in rows if row is not None and row["task_id"] == task_id]
     for line in _while_wanted(store.search(TASKS, *search_texts(task_id)), stopped):
         event = _event(line)
-        if event.get("id") == task_id and event.get("op") in ("add", "retry"):
-            kind = "ADDED" if event["op"] == "add" else "RETRY"
-            found.append(
-                record_row(
-                    {
-                        "timestamp": event.get("at"),
-                        "type": kind,
-                        "task_id": task_id,
-                        "worker": event.get("worker"),
-                    }
-                )
-            )
+        if event.get("id") == task_id and event.get("op") == "add":
+            added = {"timestamp": event.get("at"), "type": "ADDED", "task_id": task_id}
+            found.append(record_row(added))
     # A worker may claim a task in the millisecond in which it was added.
     found.sort(key=lambda row: (row["timestamp"], row["type"] != "ADDED"))
     return found

@@ -89,7 +89,7 @@ class TestLooking:
             ("ADDED", ""),
             ("START", "w"),
             ("ERROR", "w"),
-            ("RETRY", "bob"),
+            ("SKIP", "bob"),
         ]
 
     def test_events_within_one_millisecond_are_in_order(self, clock: HandClock) -> None:
@@ -100,7 +100,7 @@ class TestLooking:
         queue.fail("quick", "w", claim.token, "no luck")
         queue.retry("quick", "bob")
         history = queries.task(store, queue, "quick")["history"]
-        assert [record["type"] for record in history] == ["ADDED", "START", "ERROR", "RETRY"]
+        assert [record["type"] for record in history] == ["ADDED", "START", "ERROR", "SKIP"]
         assert len({record["timestamp"] for record in history}) == 1
 
     def test_the_log_is_found_by_task_type_worker_and_words(self, looking: Swarm) -> None:
