@@ -892,6 +892,7 @@ class TestEnding:
             ("ERROR", "w", "failed", {"token": 4, "attempt": 3, "attempts_left": 2}),
             ("START", "w", "", {"token": 5, "attempt": 4}),
             ("ERROR", "w", "never", {"token": 5, "attempt": 4, "attempts_left": 0}),
+            ("SKIP", "ada", "to be tried again", {}),
             ("START", "w", "", {"token": 6, "attempt": 1}),
             ("DONE", "w", "", {"token": 6, "attempt": 1, "tests": 12}),
         ]
@@ -1591,6 +1592,7 @@ class TestDirecting:
         assert not LockTable(store).status("a").exists
         assert [record[:3] for record in records(store, "a")[1:]] == [
             ("ERROR", "swarm", "its worker w was gone, at the last of 1 attempts"),
+            ("SKIP", "bob", "to be tried again"),
             ("START", "swarm", "taken over from w"),
             ("SKIP", "swarm", "released"),
         ]
