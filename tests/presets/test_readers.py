@@ -194,8 +194,9 @@ class TestAnyOutput:
             for key in event:
                 for value in (None, 1, -1, True, "x", [], [1], ["x"], {}, {"x": 1}, 1e300):
                     used = reader(agent)
-                    used.feed(json.dumps({**event, key: value}))
-                    used.report(0)
+                    shown = used.feed(json.dumps({**event, key: value}))
+                    report = used.report(0)
+                    assert all(type(text) is str for text in (*shown, report.result, report.error))
 
     def test_readable_lines_are_safe_to_print(self, agent: str, name: str) -> None:
         out, _ = lines_of(agent, name)
