@@ -19,6 +19,7 @@ from proof import (
     server_chaos,
     suites,
 )
+from proof.landing import parts as landing
 from proof.random_depth import run_seeds
 from proof.report import Report
 
@@ -29,6 +30,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "processes": chaos.prove,
     **{name.lower(): partial(server_chaos.prove, name) for name in server_chaos.SERVERS},
     "cluster": cluster_chaos.prove,
+    "landing": landing.prove,
     "input": suites.prove_input,
     "faults": suites.prove_faults,
     "mutation": mutation.prove,
@@ -38,7 +40,7 @@ PARTS: dict[str, Callable[..., None]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m proof",
-        description="Shows that a task never has two holders and that no record is lost.",
+        description="Shows that no task has two holders, and that no record and no work is lost.",
     )
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named"

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from proof import every_call
@@ -89,9 +90,7 @@ def run(
         for number in range(_FOLLOWERS if server else 0):
             crew.follow(f"f{number}")
         done, since = 0, time.monotonic()
-        while (
-            done < acquisitions or (server and crew.pauses + crew.restarts < _SERVER_DISTURBANCES)
-        ) and not crew.failed:
+        while (done < acquisitions or not _has_tried_all(crew)) and not crew.failed:
             time.sleep(rng.expovariate(_PACE[server is not None]))
             crew.disturb(rng)
             crew.look()
@@ -114,6 +113,13 @@ def run(
         crew.pauses,
         crew.restarts,
     )
+
+
+def _has_tried_all(crew: Crew) -> bool:
+    """Return whether each kind of disturbance has happened, also in a short run."""
+    if crew.server and crew.pauses + crew.restarts < _SERVER_DISTURBANCES:
+        return False
+    return min(crew.kills, crew.stops, crew.jumps, crew.removals) > 0
 
 
 def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
@@ -171,8 +177,8 @@ def run_directory() -> Iterator[tuple[str, list[str]]]:
 
 
 def with_violations(figures: str, wrong: list[str], directory: str, seed: int) -> str:
-    return (
-        f"{figures}; {len(wrong)} violations, seed {seed}, kept in {directory}: {wrong[0]}"
-        if wrong
-        else f"{figures}, 0 violations"
-    )
+    """Return the text of a row. All violations go to a file in the kept directory."""
+    if not wrong:
+        return f"{figures}, 0 violations"
+    Path(directory, "violations").write_text("\n".join(wrong) + "\n")
+    return f"{figures}; {len(wrong)} violations, seed {seed}, kept in {directory}: {wrong[0]}"

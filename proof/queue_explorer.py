@@ -12,21 +12,30 @@ at the first step without a result.
 The explorer checks, in each final state and whenever a worker is told that it has the
 task:
 
-- The task has used up as many attempts as workers were told that they have the task. A
-  process that ends before its `void` is in the store may have used up an attempt, too.
+- A task that is not done has used up as many attempts as workers were told that they have
+  it. A process that ends before its `void` is in the store may have used up an attempt,
+  too.
 - The task has failed only if as many workers were told as it has attempts. The task is
   running only if the worker of its claim was told.
 - No worker is told that it has the task while another is at work within its lease.
 - No worker is told of a claim that was written while the gate of its agent was closed.
+- The branch has the work of the task once. The queue knows only landings that the branch
+  has, and each of them once.
+- An answer reaches only the attempt that asked, and of several answers to a question one
+  counts.
+- Submitted work leaves the line only by a landing or a return with its own token, or by
+  a cancel. A task whose work has landed stays done.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, NamedTuple
 from unittest import mock
 
+from proof import question_steps
 from proof.explorer import Exploration
 from proof.queue_world import (
     AGENT,
@@ -41,13 +50,17 @@ from proof.queue_world import (
     results_of,
 )
 from proof.report import Report
-from swarm.errors import LockHeld, LockLost, NoTask, StoreError, WrongState
+from swarm.errors import LockHeld, LockLost, NoQuestion, NoTask, StoreError, WrongState
 from swarm.queue import directing, events
 from swarm.queue.accepted import ALL, Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
-from swarm.queue.events import FAILED, RUNNING, event
+from swarm.queue.events import DONE, FAILED, RUNNING, SUBMITTED, event, parse_event
 from swarm.queue.gating import close_gate
+from swarm.queue.log import QueueLog
+from swarm.queue.outcomes import Outcome
+from swarm.queue.questions import asking
+from swarm.queue.questions.question import ask_fields
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState
 
@@ -57,10 +70,14 @@ class Scenario(NamedTuple):
 
     A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`,
     `release`, `cancel`, `retry` and `close` (the gate of the workers' agent, for a
-    round). After a refused claim, the script goes on with its next claim. If a script
-    ends without ending its claim, its worker has died. `rounds`: how often time passes.
-    `lease`: the rounds of a lease. `errors`: how often an append raises StoreError,
-    before or after it has written its line.
+    round). For work that lands: `begin` (raise the task's fence; if the branch has work
+    that the queue does not know, say so and stop), `submit`, `land` (move the branch,
+    then tell the queue), `move` (die before telling it), `tell` (the queue what the
+    branch has) and `return`. For questions: `ask` (and look for the answer), `park` and
+    `answer` (the oldest question). After a refused claim, the script goes on with its next
+    claim. If a script ends without ending its claim, its worker has died. `rounds`: how
+    often time passes. `lease`: the rounds of a lease. `errors`: how often an append
+    raises StoreError, before or after it has written its line.
     """
 
     name: str
@@ -80,6 +97,8 @@ class Code(NamedTuple):
 
     claims: type[Claims] = Claims
     cancel_frees_the_lock: bool = False
+    state: type[QueueState] = QueueState
+    looks_at_the_branch: bool = True
 
 
 class _AttemptsOfSleepersCount(Claims):
@@ -121,6 +140,30 @@ class _ClaimsToKnowEveryGate(Claims):
         return {**super()._asked(claimant), "gates": 99}
 
 
+class _TakesLateLandings(QueueState):
+    """Take a landing of older work for the end of the claim that runs."""
+
+    def _landed(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        return super()._landed(entry, {**record, "claim": entry.token})
+
+
+class _ReturnsLandedWork(QueueState):
+    """Take a return of work that has landed."""
+
+    def _return(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if entry.landed_token != record["token"]:
+            return super()._return(entry, record)
+        self._back(entry, record)
+        return True
+
+
+class _LandsTwice(QueueState):
+    """Take a landing that is known already."""
+
+    def _landed(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        return super()._landed(entry, record) or entry.landed_token == record["token"]
+
+
 _ROUND = ("claim", "fail")
 _TWICE = ("claim", *_ROUND)
 SLEEP = Scenario("two claim, each may sleep past its lease", (_ROUND, _ROUND))
@@ -133,10 +176,34 @@ CANCEL = Scenario(
 )
 LIMIT = Scenario("one closes the gate, one claims", (("claim", "close", "release"), _ROUND), 2)
 GATE = Scenario("a sleeper claims at the gate", (("close",), _ROUND), rounds=2, lease=3)
-SHORT = (SLEEP, DEATH, ERROR, ERRORS, LIMIT, GATE)
+_WORK = ("claim", "begin", "submit")
+RETURN = Scenario("one lands, one sends back", (_WORK, _WORK, ("land",), ("return",)), 2, rounds=0)
+LANDERS = Scenario("two land", (_WORK, ("land",), ("land",), ("tell",)), rounds=0)
+KILLED = Scenario(
+    "a lander dies, and the task is cancelled and retried",
+    ((*_WORK, *_WORK), ("move", "land"), ("cancel", "retry")),
+    rounds=0,
+)
+_ASKS = ("claim", "ask", "ask")
+ANSWERS = Scenario("one asks, two answer", (_ASKS, ("answer",), ("answer",)), rounds=0)
+TAKEOVER = Scenario(
+    "an asker dies, and the next asks the same", (_ASKS[:2], _ASKS[:2], ("answer",)), 2
+)
+PARKED = Scenario(
+    "a task is parked, and two answer",
+    (("claim", "park"), ("claim", "fail"), ("answer",), ("answer",)),
+    rounds=0,
+)
+QUESTIONS = (ANSWERS, TAKEOVER, PARKED)
+SHORT = (SLEEP, DEATH, ERROR, ERRORS, LIMIT, GATE, RETURN, LANDERS, KILLED, *QUESTIONS)
 LONG = (
     *SHORT,
     CANCEL,
+    TAKEOVER._replace(
+        name="the same, and the next looks twice", scripts=(_ASKS[:2], _ASKS, ("answer",))
+    ),
+    RETURN._replace(name="one lands, one sends back, and workers may sleep", rounds=1),
+    LANDERS._replace(name="two land, and an append fails", errors=1),
     LIMIT._replace(name="the same, and both may sleep twice", rounds=2),
     Scenario("a gate is closed, and an append fails", (("close",), _TWICE), errors=1),
     Scenario("two claim twice, and may sleep twice", (_TWICE, _TWICE), rounds=2),
@@ -150,6 +217,16 @@ VARIANTS = (
     ("a cancel frees the lock", Code(cancel_frees_the_lock=True), CANCEL),
     ("a worker looks at the gate only before its claim", Code(_LooksAtTheGateBefore), LIMIT),
     ("a sleeper claims to know the gate", Code(_ClaimsToKnowEveryGate), GATE),
+    ("a late landing of older work counts", Code(state=_TakesLateLandings), RETURN),
+    ("landed work is sent back", Code(state=_ReturnsLandedWork), RETURN),
+    ("work lands twice", Code(state=_LandsTwice), LANDERS),
+    ("a worker does not look at the branch", Code(looks_at_the_branch=False), KILLED),
+    (
+        "an answer does not compare the token",
+        Code(state=question_steps.AnswersReachTheNextAttempt),
+        TAKEOVER,
+    ),
+    ("every answer counts", Code(state=question_steps.EveryAnswerCounts), ANSWERS),
 )
 
 
@@ -170,7 +247,10 @@ def prove(report: Report, *, short: bool) -> None:
 def explore(scenario: Scenario, code: Code | None = None) -> Exploration:
     """Visit all states. Stop at the first violation."""
     # A script that is run again must write the same lines.
-    with mock.patch.object(events, "nonce", return_value="nonce"):
+    with (
+        mock.patch.object(events, "nonce", return_value="nonce"),
+        mock.patch.object(asking, "this_process", return_value={}),
+    ):
         return _explore(_Crew(scenario, code or Code()))
 
 
@@ -235,6 +315,57 @@ class _Spot(NamedTuple):
         return until
 
 
+_WORK_OF_ALL = "c0de"
+
+
+def _handle_line(op: str, log: QueueLog, claims: Claims, worker: str, port: Port) -> None:
+    """Land the work that waits, or send it back."""
+    waiting = log.read().submitted.get(TASK)
+    if waiting is None:
+        return
+    token = waiting.token
+    if op == "return":
+        claims.end_submission(Outcome("return", TASK, token, worker))
+    elif port.call("move", token) and op == "land":
+        claims.end_submission(Outcome("landed", TASK, token, worker))
+
+
+def _landing_violation(queue: QueueState, line: bytes, world: World) -> str:
+    """Apply a line. Return the promise about landings or answers that it broke, "" if it
+    broke none.
+    """
+    record = parse_event(line)
+    op, token = record["op"], record.get("token")
+    entry = queue.entries.get(TASK)
+    before = (entry.state, entry.token, entry.landed_token) if entry else ("", 0, 0)
+    was = copy(entry)
+    accepted = queue.apply(line)
+    if found := question_steps.line_violation(was, accepted, line):
+        return found
+    entry = queue.entries[TASK]
+    state, waiting, known = before
+    if op == "landed" and accepted and token not in world.landed:
+        return f"the queue took a landing that the branch does not have: {token}"
+    if op == "landed" and accepted and known:
+        return f"the queue took two landings: {known}, then {token}"
+    if op == "landed" and state == RUNNING and accepted and record.get("claim") != waiting:
+        return f"a landing with token {token} ended the claim with token {waiting}"
+    if known and entry.state != DONE:
+        return f"work has landed, and {op} made the task {entry.state}"
+    if (
+        state == SUBMITTED
+        and entry.state != SUBMITTED
+        and (op, token)
+        not in (
+            ("landed", waiting),
+            ("return", waiting),
+            ("cancel", None),
+        )
+    ):
+        return f"{op} with token {token} ended the submission with token {waiting}"
+    return ""
+
+
 _State = tuple[World, tuple[_Spot, ...]]
 
 
@@ -276,6 +407,8 @@ class _Crew:
                 for other, spot in enumerate(spots):
                     if other != number and world.time < spot.at_work_until():
                         return f"w{number} was told while w{other} was at work"
+        if found := question_steps.violation(note for spot in spots for note in spot.notes):
+            return found
         if any(spot.call for spot in spots):
             return ""
         return self._final_violation(
@@ -285,18 +418,23 @@ class _Crew:
         )
 
     def _final_violation(self, world: World, told: list[int], unknown: list[int]) -> str:
-        queue = QueueState()
+        queue = self._code.state()
         for line in world.lines:
-            queue.apply(line)
+            if violation := _landing_violation(queue, line, world):
+                return violation
         entry = queue.entries[TASK]
-        released = sum(b'"op": "release"' in line for line in world.lines)
+        if len(world.landed) > 1:
+            return f"the work of the task landed twice: {world.landed}"
+        released = sum(b'"op": "release"' in line or b'"park"' in line for line in world.lines)
         directed = any("retry" in script for script in self._scenario.scripts)
         counted = range(len(told), len(told) + len(unknown) + 1)
         if entry.state == FAILED and counted[-1] < entry.max_attempts:
             return f"the task failed, and {len(told)} workers were told that they have it"
         if entry.state == RUNNING and entry.token not in (*told, *unknown):
             return f"the task is running by a claim of which no worker was told: {entry.token}"
-        if not directed and not released and entry.attempts not in counted:
+        # A late `void` changes nothing about a task that is done.
+        is_open = entry.state != DONE and not directed and not released
+        if is_open and entry.attempts not in counted:
             return f"{entry.attempts} attempts are used up, and {len(told)} workers were told"
         return ""
 
@@ -313,7 +451,7 @@ class _Crew:
 
     def _run(self, worker: str, script: tuple[str, ...], port: Port) -> None:
         """Run a script from its beginning."""
-        log = queue_log(port)
+        log = queue_log(port, self._code.state)
         claims = self._code.claims(log)
         accepted = Accepted(None, AGENT) if self._scenario.has_gate else ALL
         claimant = Claimant(worker, float(self._scenario.lease), accepted=accepted)
@@ -332,18 +470,41 @@ class _Crew:
                     close_gate(log, AGENT, log.clock.now() + ROUND, "limit", worker)
                 elif op == "retry":
                     directing.retry(log, claims, TASK, worker)
+                elif op in ("land", "move", "return"):
+                    _handle_line(op, log, claims, worker, port)
+                elif op == "tell":
+                    if landed := port.call("branch"):
+                        claims.end_submission(Outcome("landed", TASK, landed, worker))
+                elif op == "answer":
+                    question_steps.answer(log, worker, port)
+                elif token is not None and op == "ask":
+                    question_steps.ask(log, worker, token, port)
+                elif token is not None and op == "park":
+                    port.notes.append(("stopped", token))
+                    fields = ask_fields("Which?")
+                    claims.end(asking.parking(log, TASK, worker, token, fields, None))
+                    token = None
+                elif token is not None and op == "begin":
+                    landed = port.call("fence", token)
+                    if landed > log.current(TASK).landed_token and self._code.looks_at_the_branch:
+                        port.notes.append(("stopped", token))
+                        outcome = Outcome("landed", TASK, landed, worker, claim=token)
+                        claims.end_submission(outcome)
+                        token = None
                 elif token is not None and op == "work":
                     lock = log.locks.heartbeat(TASK, worker, token)
                     port.notes.append(("beat", token, int(lock.holder["ends"])))
                 elif token is not None:
                     port.notes.append(("stopped", token))
-                    claims.end(Ending(op, TASK, worker, token))
+                    work = {"work": _WORK_OF_ALL} if op == "submit" else {}
+                    claims.end(Ending(op, TASK, worker, token, work))
                     token = None
             except LockLost:
                 assert token is not None
                 port.notes.append(("stopped", token))
                 log.release_quietly(TASK, worker, token)
                 token = None
-            except (LockHeld, WrongState, StoreError, NoTask):
-                pass
+            except (LockHeld, WrongState, StoreError, NoTask, NoQuestion):
+                if op == "begin":  # it makes no attempt at work that has landed
+                    token = None
         port.notes += [("not voided", token) for _, _, token in claims._untold]

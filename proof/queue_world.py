@@ -1,8 +1,11 @@
 """The world in which `proof.queue_explorer` lets workers claim one task.
 
-The world has the queue's log, one lock and the time, counted in rounds. A process
-reaches the world through a `Port`, one step at a time. The classes below stand for
-swarm's own store, clock and lock table.
+The world has the queue's log, one lock, the branch on which work lands, and the time,
+counted in rounds. The branch has the task's fence: it moves only for work whose token is
+not below the fence, and above the token of the work that landed last.
+
+A process reaches the world through a `Port`, one step at a time. The classes below stand
+for swarm's own store, clock and lock table.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from typing import Any, NamedTuple
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.expiry import EXPIRED, FREE, HELD, LockStatus
 from swarm.locks.record import Lock
+from swarm.queue.events import LOG
 from swarm.queue.log import QueueLog
+from swarm.queue.state import QueueState
+from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
 
 TASK = "t"
@@ -40,6 +46,9 @@ class World(NamedTuple):
     lease: int = 1
     behind: tuple[int, ...] = ()
     """The tokens of claims that were written while a gate was closed."""
+    fence: int = 0
+    landed: tuple[int, ...] = ()
+    """The tokens of the work that the branch has, in order."""
 
 
 Call = tuple[Any, ...]
@@ -65,6 +74,13 @@ def results_of(call: Call, world: World) -> Iterator[tuple[Result, World]]:
         if world.errors:
             yield _ERROR, written._replace(errors=world.errors - 1)
             yield _ERROR, world._replace(errors=world.errors - 1)
+    elif what == "fence":
+        yield max(world.landed, default=0), world._replace(fence=max(world.fence, args[0]))
+    elif what == "branch":
+        yield max(world.landed, default=0), world
+    elif what == "move":
+        moves = args[0] >= world.fence and args[0] > max(world.landed, default=0)
+        yield moves, world._replace(landed=(*world.landed, args[0])) if moves else world
     elif what == "acquire":
         if row is not None and world.time < row.ends:
             yield None, world
@@ -92,10 +108,12 @@ def _behind_gate(world: World, line: bytes) -> list[int]:
     return [event["token"]] if is_closed and event["op"] == "claim" else []
 
 
-def queue_log(port: Port) -> QueueLog:
-    """Return a queue's log of this world."""
+def queue_log(port: Port, state: type[QueueState] = QueueState) -> QueueLog:
+    """Return a queue's log of this world, with this state."""
     log = QueueLog(_Store(port))  # type: ignore[arg-type]
+    log.fold = LogFold(log.store, LOG, state)
     log.locks = _Locks(port)  # type: ignore[assignment]
+    log.submission_locks = _NoLocks()  # type: ignore[assignment]
     log.status = _Status()  # type: ignore[assignment]
     return log
 
@@ -183,6 +201,9 @@ class _Status:
     def query(self, task: str) -> list[tuple[str, dict[str, object]]]:
         return []
 
+    def lines_of(self, task: str) -> Iterator[bytes]:
+        return iter(())
+
 
 class _Locks:
     """The lock of the task."""
@@ -215,6 +236,16 @@ class _Locks:
 
     def ask_to_stop(self, task: str, worker: str, token: int, why: str) -> None:
         self._port.call("stop", worker, token, why)
+
+
+class _NoLocks:
+    """The locks of submissions, which guard only the status log."""
+
+    def acquire(self, task: str, worker: str, ttl: float, **_: object) -> Lock:
+        return _lock(Row(worker, 1, 0))
+
+    def release(self, *_: object, **__: object) -> None:
+        pass
 
 
 def _lock(row: Row) -> Lock:
