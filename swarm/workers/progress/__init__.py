@@ -1,0 +1,1 @@
+"""Notice attempts that are stuck: stalls and loops."""
