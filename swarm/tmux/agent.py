@@ -12,7 +12,8 @@ from swarm.system import process
 from swarm.tmux.panes import Pane
 
 MASTER = "master"
-NAME = re.compile(r"master|worker-[1-9][0-9]{0,3}")
+PROMPTS = "prompts"  # the pane of `swarm watch-prompts`
+NAME = re.compile(r"master|prompts|worker-[1-9][0-9]{0,3}")
 
 
 class AgentStatus(StrEnum):
@@ -28,7 +29,7 @@ class AgentStatus(StrEnum):
 class AgentPane:
     """An agent as tmux shows it now.
 
-    `name` is "master" or "worker-3". `command` is the command in the foreground of the
+    `name` is "master", "worker-3", or "prompts". `command` is the command in the foreground of the
     pane. An agent with the status GONE has no pane and no pid.
     """
 
@@ -43,11 +44,11 @@ class AgentPane:
 
     @property
     def worker_id(self) -> int | None:
-        return None if self.name == MASTER else int(self.name.removeprefix("worker-"))
+        return int(self.name.removeprefix("worker-")) if self.role == "worker" else None
 
     @property
     def role(self) -> str:
-        return "master" if self.name == MASTER else "worker"
+        return self.name if self.name in (MASTER, PROMPTS) else "worker"
 
     def fields(self) -> dict[str, object]:
         """Return the agent as a dict for JSON."""

@@ -22,7 +22,8 @@ class Start:
 
     At most one of `agent` (a preset), `command` (`--exec`) and `interactive` (a command
     line) is set. `options` are further options of `swarm worker` with their values, ""
-    for an option without a value. `workers` is 0 if no user gave a number.
+    for an option without a value. `workers` is 0 if no user gave a number. `prompts` is
+    how to answer prompts of the interactive agent, "" if no user said.
     """
 
     workers: int = 0
@@ -30,6 +31,7 @@ class Start:
     command: str = ""
     interactive: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    prompts: str = ""
 
     @property
     def names_agent(self) -> bool:
@@ -53,7 +55,7 @@ def load(state_dir: str) -> Start:
         return Start()
     if not isinstance(start.workers, int) or not isinstance(start.options, dict):
         return Start()
-    texts = (start.agent, start.command, start.interactive, *start.options.values())
+    texts = (start.agent, start.command, start.interactive, start.prompts, *start.options.values())
     return start if all(isinstance(text, str) for text in texts) else Start()
 
 

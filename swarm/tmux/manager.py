@@ -25,7 +25,16 @@ from swarm.stores.file.state_dir import StateDir, named
 from swarm.stores.secrets import PAGE_TOKEN, STORE, WITHHELD, agent_environment
 from swarm.system.own_command import swarm_command
 from swarm.tmux.activity import INPUT, Activity
-from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
+from swarm.tmux.agent import (
+    MASTER,
+    NAME,
+    PROMPTS,
+    AgentPane,
+    AgentStatus,
+    agent_in,
+    agent_name,
+    describe,
+)
 from swarm.tmux.ending import GRACE, StoppedAgent, end_agents
 from swarm.tmux.panes import (
     Pane,
@@ -103,6 +112,7 @@ class TmuxSwarmManager:
         preset: str = "",
         options: Sequence[str] = (),
         interactive: Command | None = None,
+        answer_prompts: str = "",
         worker_command: Callable[[int], Command] | None = None,
         master_command: Command | None = None,
     ) -> StartReport:
@@ -113,7 +123,9 @@ class TmuxSwarmManager:
         `preset` is the name of their agent instead (`--agent`). `allow_commands`,
         `store_for_agent` and the further `options` are options of `swarm worker`.
         `interactive` is the command of an interactive agent, which each pane runs instead
-        of a worker. `worker_command` and `master_command` replace swarm's own commands.
+        of a worker. `answer_prompts` is the value of `swarm watch-prompts --answer`, which
+        then runs in a pane of its own; "" for none. `worker_command` and `master_command`
+        replace swarm's own commands.
         """
         _check_number(workers)
         given = {
@@ -136,8 +148,12 @@ class TmuxSwarmManager:
                 command = _worker_command(number, agent, preset, further)
                 program = Program(WORKER, command)
             programs[f"worker-{number}"] = program
+        if answer_prompts:
+            command = swarm_command("watch-prompts", "--answer", answer_prompts)
+            programs[PROMPTS] = Program(VIEW, command)
         with self._tmux.alone():
             StateDir(self.state_dir, trusted=self._trusted).make(self.state_dir)
+            self._end_other_prompts(programs.get(PROMPTS))
             found = {known.name: known for known in self.agents()}
             done: dict[str, list[str]] = {"started": [], "restarted": [], "running": []}
             for name, program in programs.items():
@@ -162,7 +178,21 @@ class TmuxSwarmManager:
         found = {pane.agent: agent_in(pane) for pane in self._panes() if pane.agent}
         for name in self._recorded():
             found.setdefault(name, AgentPane(name, AgentStatus.GONE))
-        return sorted(found.values(), key=lambda agent: agent.worker_id or 0)
+        return sorted(
+            found.values(), key=lambda agent: (agent.name == PROMPTS, agent.worker_id or 0)
+        )
+
+    def without_hooks(self) -> list[AgentPane]:
+        """Return the running interactive agents whose hooks have reported nothing."""
+        lines = self._tmux.ask(["show-options", "-sq"]) or []
+        kinds = dict(line.removeprefix(_KIND).split(" ", 1) for line in lines if _KIND in line)
+        return [
+            agent
+            for agent in self.agents()
+            if agent.status is AgentStatus.RUNNING
+            and kinds.get(agent.name, "").strip('"').split(" ")[0] == INTERACTIVE
+            and not self._activity(agent.name).number
+        ]
 
     def agent(self, name: str | int) -> AgentPane:
         """Return one agent: "master", "worker-3", "3" or 3.
@@ -376,6 +406,16 @@ class TmuxSwarmManager:
             return "restarted"
         self._tmux.run(["set-option", "-sa", _AGENTS, f",{name}"])
         return "started"
+
+    def _end_other_prompts(self, wanted: Program | None) -> None:
+        """End the pane that answers prompts, unless it runs the wanted program."""
+        agents = {agent.name: agent for agent in self.agents()}
+        if PROMPTS not in agents or (wanted and wanted.is_same(self._program(PROMPTS))):
+            return
+        (ended,) = self._end([agents.pop(PROMPTS)], GRACE)
+        self._close(ended.agent.pane_id)
+        names = ",".join(agents)
+        self._tmux.ask(["set-option", "-s", _AGENTS, names])
 
     @contextmanager
     def _store_variables(self, program: Program) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
+from swarm.cli.panes.watch_prompts import COMMAND as WATCH_PROMPTS
 from swarm.cli.up import COMMAND as UP
 from swarm.errors import BadInput, SwarmError, TmuxSwarmError
 from swarm.inputs import whole
@@ -208,4 +209,5 @@ COMMANDS = {
         ),
         details=("AGENT is worker-3 (or 3), or master. Exit 1: the agent is running.",),
     ),
+    "watch-prompts": WATCH_PROMPTS,
 }
