@@ -8,10 +8,13 @@
     ├── NoTask                          1   the task is unknown, or no task is ready now
     ├── TaskExists                      1   a task has this id: choose another one
     ├── WrongState                      1   the task's state does not allow this: look at the task
+    ├── NoQuestion                      1   the question is not open, or needs another to answer
+    ├── NotSent                         1   no worker would read the message: it was not sent
     ├── CannotRun                126, 127   a command cannot be started: check its name and rights
     ├── StoreError                      3   the store cannot be used, or gives no sure answer
     │   ├── Busy                            another process is changing this record: try again
     │   └── Unreachable                     the server does not answer: try again later
+    ├── GitError                        3   git could not do it: read its own words
     └── TmuxSwarmError                  3   tmux cannot be used, or gives no sure answer
         └── AgentUnavailable            1   the agent is missing, has ended, or still runs
 
@@ -111,6 +114,16 @@ class WrongState(SwarmError):
         self.task_id = task_id
 
 
+class NoQuestion(SwarmError):
+    """A question cannot be asked or answered: it is answered already, its attempt is
+    over, or it does not accept this answer. An answer was not delivered.
+    """
+
+
+class NotSent(SwarmError):
+    """A message was not sent, because no worker would read it."""
+
+
 class CannotRun(SwarmError):
     """A command cannot be started.
 
@@ -145,6 +158,22 @@ class Unreachable(StoreError):
 
     The server may have made the requested change.
     """
+
+
+class GitError(SwarmError):
+    """git could not do what swarm asked for. Nothing of the work is lost.
+
+    `command` is the call of git without its options for swarm, `text` has the last
+    lines that git wrote.
+    """
+
+    exit_code = 3
+
+    def __init__(self, command: str, text: str, advice: str = "") -> None:
+        reason = text or "git gave no reason."
+        super().__init__(f"{command} failed: {reason}{' ' if advice else ''}{advice}")
+        self.command = command
+        self.text = text
 
 
 class TmuxSwarmError(SwarmError):

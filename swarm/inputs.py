@@ -55,6 +55,27 @@ def check_agent(name: object, what: str) -> str:
     return checked
 
 
+def check_branch(name: object, what: str) -> str:
+    """Return `name` if git takes it as the name of a branch.
+
+    Raise BadInput if the name is invalid.
+    """
+    text = name if isinstance(name, str) else ""
+    parts = text.split("/")
+    is_valid = (
+        0 < len(text.encode(errors="replace")) <= MAX_NAME_BYTES
+        and all(part and part[0] != "." and not part.endswith((".", ".lock")) for part in parts)
+        and not text.startswith("-")
+        and not any(bad in text for bad in ("..", "@{"))
+        and not _CONTROL & set(text)
+        and not set(" ~^:?*[\\") & set(text)
+        and text not in ("@", "HEAD")
+    )
+    if not is_valid:
+        raise BadInput(f"{what} {ascii(name)[:80]} is not a name that git allows for a branch.")
+    return text
+
+
 def is_plain_name(name: str, more: str = "") -> bool:
     """Return whether no reader can take the name for a sentence or an order of swarm.
 

@@ -13,6 +13,12 @@ from swarm.inputs import absolute_path, check_name, parse_token, parse_ttl, whol
 
 DEFAULT_STATE_DIR = "/tmp/ai_swarm"
 DEFAULT_LOCK_TTL = 300
+# Variables that swarm and agents set for the commands that an agent runs.
+AGENT_VARIABLES = (
+    *("SWARM_TOKEN", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_SANDBOX"),
+    *("CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI"),
+    "OPENCODE",
+)
 
 
 def named_state_dir() -> str:
@@ -104,6 +110,11 @@ def token_for(task: str) -> int | None:
     """
     text = variable("SWARM_TOKEN") if variable("SWARM_TASK_ID") == task else ""
     return parse_token(text, "SWARM_TOKEN") if text else None
+
+
+def agent_variable() -> str:
+    """Return a variable of this process that only an agent's commands have, else ""."""
+    return next((name for name in AGENT_VARIABLES if variable(name)), "")
 
 
 def is_headless() -> bool:

@@ -28,6 +28,19 @@ def is_foreign(lock: Lock) -> bool:
     return not may_speak_for(lock.holder)
 
 
+def works_for(lock: Lock) -> bool:
+    """Return whether the holder of a lock has started this process, also through others.
+
+    The caller has checked that the lock is held. Return False for a lock that is bound to
+    no process.
+    """
+    if not lock.is_bound or not stamp_counts(lock):
+        return False
+    from swarm.system.family import descends_from
+
+    return descends_from(lock.holder)
+
+
 def why_foreign(lock: Lock) -> str:
     """Return the reason why this process may not end the lock."""
     where = f"process {lock.holder['pid']} on {foreign_name(str(lock.holder.get('host', '?')))}"

@@ -8,6 +8,11 @@ from __future__ import annotations
 HEARTBEAT_INTERVAL = 10  # seconds
 
 
+def memory_of(worker: str) -> str:
+    """Return the name under which the cache has what the hooks of an agent remember."""
+    return f"agent-{worker}"
+
+
 def heartbeat_interval(ttl: float | None) -> float:
     """Return the seconds between two heartbeats. A short lease has time for three
     heartbeats.

@@ -87,7 +87,10 @@ class LockTable:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
                     raise
-            self.await_change(task, left)
+            from swarm.locks.waits import Waiting  # most locks are free
+
+            with Waiting(f"the lock of {task}"):
+                self.await_change(task, left)
 
     def release(
         self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None

@@ -33,7 +33,8 @@ from swarm.presets.contract import (
 )
 from swarm.presets.json_lines import JsonLinesReader, at, list_of, number_of, text_of
 from swarm.presets.limits import limit, limit_in, with_cure
-from swarm.presets.readable import call_line, one_line, telling
+from swarm.presets.readable import one_line, telling
+from swarm.project.policy import REFUSED_BY_A_PERSON
 
 _MODES = {ASK: "default", EDIT: "acceptEdits", FULL: "bypassPermissions"}
 _EDITS = ("Write", "Edit", "MultiEdit", "NotebookEdit")
@@ -111,8 +112,7 @@ def _allowed(request: Request) -> tuple[str, ...]:
     if EVERY in commands:
         return ("Bash", "mcp__swarm")
     rules = [rule for command in commands for rule in (command, f"{command}:*")]
-    if request.check:
-        rules.append(request.check)
+    rules += request.checks
     return (*(f"Bash({rule})" for rule in rules), "mcp__swarm")
 
 
@@ -158,7 +158,7 @@ class ClaudeReader(JsonLinesReader):
             elif text_of(part, "type") == "tool_use":
                 tool, arguments = text_of(part, "name"), at(part, "input")
                 self._calls[text_of(part, "id")] = (tool, telling(arguments))
-                lines.append(call_line(tool, arguments))
+                lines.append(self.call(tool, arguments))
         return lines
 
     def _result(self, event: Mapping[str, Any]) -> list[str]:
@@ -207,13 +207,19 @@ class ClaudeReader(JsonLinesReader):
         return []
 
     def _deny(self, event: Mapping[str, Any], about: str) -> list[str]:
-        """Note a denied tool call, which Claude reports twice."""
+        """Note a denied tool call, which Claude reports twice.
+
+        A call that a person has refused through swarm is no fault of the attempt.
+        """
         call = text_of(event, "tool_use_id")
         if call in self._denied:
             return []
         if call:
             self._denied.add(call)
         tool, what = self._calls.get(call, (text_of(event, "tool_name"), about))
+        is_hook = text_of(event, "decision_reason_type") == "hook"
+        if is_hook and text_of(event, "message").startswith(REFUSED_BY_A_PERSON):
+            return [f"✘ a person did not allow it: {one_line(tool, 100)}: {one_line(what, 300)}"]
         if tool == "Bash":
             cure = cure_of_command(what, self.request)
         elif tool in _EDITS:

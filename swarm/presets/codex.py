@@ -20,7 +20,7 @@ from swarm.presets import codex_session
 from swarm.presets.contract import ASK, EDIT, FULL, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, as_object, at, list_of, number_of, text_of
 from swarm.presets.limits import limit_in, with_cure
-from swarm.presets.readable import call_line, one_line
+from swarm.presets.readable import one_line
 
 _SANDBOXES = {ASK: "read-only", EDIT: "workspace-write"}
 _LOGIN = "Log in: run `codex login`, or set CODEX_API_KEY."
@@ -130,7 +130,7 @@ class CodexReader(JsonLinesReader):
         if kind == "command_execution":
             command = _plain_command(text_of(item, "command"))
             if is_new:
-                return [call_line("shell", command)]
+                return [self.call("shell", command)]
             return self._command_result(item, command, status)
         if kind == "file_change" and not is_new:
             return self._file_change(item, status)
@@ -139,7 +139,7 @@ class CodexReader(JsonLinesReader):
             error = text_of(item, "error", "message")
             if not is_new and status == "failed" and "cancelled" in error:
                 return self.deny(name, error, _CURE)  # `exec` cancels what it would ask about
-            return [call_line(name, at(item, "arguments"))] if is_new else []
+            return [self.call(name, at(item, "arguments"))] if is_new else []
         if kind == "error" and not is_new:
             return [f"! {one_line(text_of(item, 'message'), 500)}"]
         return []
@@ -171,7 +171,8 @@ class CodexReader(JsonLinesReader):
         paths = ", ".join(text_of(change, "path") for change in changes[:5])
         if status == "failed":
             return self.deny("apply_patch", paths, _CURE)
-        return [call_line("edit", {"path": paths})]
+        # what it changed is not in the event, so no two of them count as equal
+        return [self.call("edit", {"path": paths, "id": text_of(item, "id")})]
 
     def _fail(self, message: str) -> list[str]:
         text = _inner_message(message)

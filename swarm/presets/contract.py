@@ -51,6 +51,12 @@ class Request:
     network: bool = False
     budget: float | None = None
 
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The commands that check the result: all as one, and each of them."""
+        parts = (self.check, *self.check.split(" && "))
+        return tuple(dict.fromkeys(part for part in parts if part))
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -88,9 +94,18 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A tool call of an agent: its readable line, and a key that only equal calls share."""
+
+    line: str
+    key: str
+
+
+@dataclass(frozen=True)
 class Report:
     """What an ended agent has reported.
 
+    `message` is the end of its final message as it wrote it, if `result` differs from it.
     `usage` has the keys `turns`, `input_tokens`, `output_tokens` and `cost_usd`, as far
     as the agent reports them. `counts_session`: the usage is that of the whole session,
     with the attempts before. `error` is "" if the agent ended well. `session_is_gone`:
@@ -105,6 +120,12 @@ class Report:
     error: str = ""
     session_is_gone: bool = False
     counts_session: bool = False
+    message: str = ""
+
+    @property
+    def last_words(self) -> str:
+        """The final message as the agent wrote it."""
+        return self.message or self.result
 
 
 def is_session(text: str) -> bool:
@@ -120,6 +141,9 @@ class Reader(Protocol):
 
     def feed_error(self, line: str) -> list[str]:
         """Take a line of standard error, and return readable lines for people."""
+
+    def take_calls(self) -> list[ToolCall]:
+        """Return the tool calls since the last call of this method, in order."""
 
     def report(self, exit_code: int) -> Report:
         """Return what the agent has reported, once it has ended."""

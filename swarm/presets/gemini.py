@@ -17,7 +17,7 @@ from swarm.presets.command_line import refuse_words
 from swarm.presets.contract import ASK, EDIT, FULL, LOGIN, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, at, number_of, text_of
 from swarm.presets.limits import limit, limit_in, with_cure
-from swarm.presets.readable import call_line, one_line, telling, text_lines
+from swarm.presets.readable import one_line, telling, text_lines
 
 _MODES = {ASK: "default", EDIT: "auto_edit", FULL: "yolo"}
 _LOGIN = "Log in: run `gemini` once, or set GEMINI_API_KEY."
@@ -63,10 +63,10 @@ class Gemini:
 def _allowed(request: Request) -> tuple[str, ...]:
     if request.permissions != EDIT:
         return ()
-    commands = (*allowed(request), request.check)
+    commands = (*allowed(request), *request.checks)
     if EVERY in commands:
         return (_SHELL,)
-    return tuple(f"{_SHELL}({command})" for command in commands if command)
+    return tuple(f"{_SHELL}({command})" for command in commands)
 
 
 class GeminiReader(JsonLinesReader):
@@ -88,7 +88,7 @@ class GeminiReader(JsonLinesReader):
         elif kind == "tool_use":
             tool, arguments = text_of(event, "tool_name"), at(event, "parameters")
             self._calls[text_of(event, "tool_id")] = (tool, telling(arguments))
-            lines.append(call_line(tool, arguments))
+            lines.append(self.call(tool, arguments))
         elif kind == "tool_result":
             lines += self._tool_result(event)
         elif kind == "error":

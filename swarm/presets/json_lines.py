@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any
 
-from swarm.presets.contract import Denial, Limit, Report, Request, is_session
-from swarm.presets.readable import one_line, text_lines
+from swarm.presets.contract import Denial, Limit, Report, Request, ToolCall, is_session
+from swarm.presets.readable import call_line, one_line, text_lines
 
 _MAX_DENIALS = 50  # that are kept
 _MAX_LAST_LINES = 20
+_MAX_CALLS = 1000  # that no caller has taken yet
 
 
 class JsonLinesReader:
@@ -38,6 +41,7 @@ class JsonLinesReader:
         self.usage: dict[str, Any] = {}
         self._denials: dict[tuple[str, str], Denial] = {}
         self._last_lines: list[str] = []
+        self._new_calls: deque[ToolCall] = deque(maxlen=_MAX_CALLS)
 
     def feed(self, line: str) -> list[str]:
         """Take a line of standard output, and return readable lines for people."""
@@ -81,6 +85,20 @@ class JsonLinesReader:
             return []
         self._denials[key] = denial
         return [f"✘ denied: {denial.text}"]
+
+    def call(self, tool: str, arguments: Any) -> str:
+        """Note a tool call, and return its readable line."""
+        line = call_line(tool, arguments)
+        given = json.dumps([tool, arguments], sort_keys=True)
+        key = blake2b(given.encode(errors="replace"), digest_size=16).hexdigest()
+        self._new_calls.append(ToolCall(line, key))
+        return line
+
+    def take_calls(self) -> list[ToolCall]:
+        """Return the tool calls since the last call of this method, in order."""
+        found = list(self._new_calls)
+        self._new_calls.clear()
+        return found
 
     def say(self, text: str) -> list[str]:
         """Take a message of the agent: the last one is the result."""

@@ -18,7 +18,7 @@ from swarm.presets.command_line import refuse_words
 from swarm.presets.contract import EDIT, FULL, Launch, Report, Request
 from swarm.presets.json_lines import JsonLinesReader, at, list_of, number_of, text_of
 from swarm.presets.limits import limit_in, with_cure
-from swarm.presets.readable import call_line, one_line, telling
+from swarm.presets.readable import one_line, telling
 
 _LOGIN = "Log in: run `opencode auth login`."
 _CURE = 'allow it under "permission" in opencode.json, or use --permissions full'
@@ -63,8 +63,7 @@ def _environment(request: Request) -> dict[str, str]:
     bash = {"*": "allow" if EVERY in commands else "ask"}
     for command in commands:
         bash |= {command: "allow", f"{command} *": "allow"} if command != EVERY else {}
-    if request.check:
-        bash[request.check] = "allow"
+    bash |= dict.fromkeys(request.checks, "allow")
     permission = {"edit": "allow", "bash": bash, "external_directory": "ask"}
     return {"OPENCODE_PERMISSION": json.dumps(permission)}
 
@@ -96,7 +95,7 @@ class OpenCodeReader(JsonLinesReader):
     def _tool(self, event: Mapping[str, Any]) -> list[str]:
         tool, arguments = text_of(event, "part", "tool"), at(event, "part", "state", "input")
         error = text_of(event, "part", "state", "error")
-        lines = [call_line(tool, arguments)]
+        lines = [self.call(tool, arguments)]
         if any(text in error.lower() for text in _REJECTED):
             what = telling(arguments)
             cure = cure_of_command(what, self.request) if tool == "bash" else _CURE

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,12 +24,14 @@ from swarm.presets.contract import (
     Reader,
     Report,
     Request,
+    ToolCall,
 )
 from swarm.presets.limits import limit
 from swarm.presets.readable import last_words, one_line
 
 _MAX_LAST_LINES = 50
 _MAX_LINE = 1000  # characters
+_MAX_MESSAGE_LINE = 1 << 16  # characters of a line of the final message
 _SEARCHED = 10  # lines
 
 
@@ -85,16 +88,24 @@ class TextReader:
     def __init__(self) -> None:
         self._out: list[str] = []
         self._err: list[str] = []
+        self._message: deque[str] = deque(maxlen=_MAX_LAST_LINES)
 
     def feed(self, line: str) -> list[str]:
-        return _keep(self._out, line)
+        shown = _keep(self._out, line)
+        if shown:
+            self._message.append(_without_middle(line))
+        return shown
 
     def feed_error(self, line: str) -> list[str]:
         return _keep(self._err, line)
 
+    def take_calls(self) -> list[ToolCall]:
+        return []  # plain text does not tell them from other lines
+
     def report(self, exit_code: int) -> Report:
         if exit_code == 0:
-            return Report(result=last_words(self._out, _MAX_LINE))
+            message = "\n".join(self._message)
+            return Report(result=last_words(self._out, _MAX_LINE), message=message)
         words = last_words(self._err) or last_words(self._out)
         reason = f"exit code {exit_code}"
         return Report(error=f"{reason}: {words}" if words else reason)
@@ -113,6 +124,9 @@ class LimitedReader:
 
     def feed_error(self, line: str) -> list[str]:
         return self._note(self._inner.feed_error(line))
+
+    def take_calls(self) -> list[ToolCall]:
+        return self._inner.take_calls()
 
     def report(self, exit_code: int) -> Report:
         report = self._inner.report(exit_code)
@@ -139,6 +153,12 @@ def _launch(words: list[str], request: Request, session: str) -> Launch:
     filled = fill(words, {"prompt": request.prompt, "session": session})
     has_prompt = any(PROMPT in word for word in words)
     return Launch((*filled, *request.extra), b"" if has_prompt else request.prompt.encode())
+
+
+def _without_middle(line: str) -> str:
+    """Return a line of at most _MAX_MESSAGE_LINE characters. Its end may be options."""
+    half = _MAX_MESSAGE_LINE // 2
+    return line if len(line) <= _MAX_MESSAGE_LINE else f"{line[:half]}…{line[-half + 1 :]}"
 
 
 def _keep(lines: list[str], line: str) -> list[str]:

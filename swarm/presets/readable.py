@@ -23,7 +23,7 @@ _SHELLS = ("bash", "shell", "run_shell_command", "exec_command", "local_shell")
 
 def text_lines(text: str) -> list[str]:
     """Return the lines of a message, safe to print."""
-    lines = [_safe(line.rstrip()) for line in _without_escapes(text).strip().splitlines()]
+    lines = [_safe(line.rstrip()) for line in without_escapes(text).strip().splitlines()]
     if len(lines) > _MAX_TEXT_LINES:
         left_out = len(lines) - _MAX_TEXT_LINES
         lines = [*lines[:_MAX_TEXT_LINES], f"… ({left_out} more lines)"]
@@ -32,7 +32,7 @@ def text_lines(text: str) -> list[str]:
 
 def one_line(text: str, characters: int = _MAX_CALL) -> str:
     """Return a text on one line of at most so many characters, safe to print."""
-    return shorten(_safe(" ".join(_without_escapes(text[: 8 * characters]).split())), characters)
+    return shorten(_safe(" ".join(without_escapes(text[: 8 * characters]).split())), characters)
 
 
 def last_words(lines: Sequence[str], characters: int = 200) -> str:
@@ -70,7 +70,8 @@ def telling(arguments: Any) -> str:
     return ""
 
 
-def _without_escapes(text: str) -> str:
+def without_escapes(text: str) -> str:
+    """Return a text without colours and other commands for a terminal."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 

@@ -79,8 +79,8 @@ def make_state_dir(plan: Plan) -> None:
         ) from None
 
 
-def write_config(plan: Plan) -> bool:
-    """Write `swarm.toml`, and return whether it was written.
+def write_config(plan: Plan, land: str = "") -> bool:
+    """Write `swarm.toml`, with the branch `land`, and return whether it was written.
 
     Return False if there is one meanwhile. Raise StoreError if it cannot be written.
     """
@@ -88,7 +88,7 @@ def write_config(plan: Plan) -> bool:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with open(os.open(draft, flags, _CONFIG_MODE), "w", encoding="utf-8") as file:
-            file.write(config.template())
+            file.write(config.template(land))
         try:
             os.link(draft, plan.config, follow_symlinks=False)
             return True

@@ -20,11 +20,20 @@ _MAX_NUMBER = 1 << 53
 Path = tuple[str, ...]
 
 
+class TextOrList:
+    """The kind of a key whose value is a text, or a list of texts. It is read as a tuple."""
+
+
+class Table:
+    """The kind of a key whose value is one table."""
+
+
 class Key(NamedTuple):
     """The declaration of a key.
 
     `check` raises ValueError with the rule if a value of the right type is invalid. A
-    key with `table` has named tables of that class as its value.
+    key with `table` has named tables of that class as its value; with kind `Table`, one
+    table.
     """
 
     kind: type
@@ -78,6 +87,11 @@ def more_than_0(value: float) -> None:
         raise ValueError("must be more than 0")
 
 
+def at_least_0(value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ValueError("must be 0 or more")
+
+
 def not_empty(value: str) -> None:
     if not value.strip():
         raise ValueError("must not be empty")
@@ -93,6 +107,26 @@ def commands(values: list[Any]) -> None:
                 f"has {value[:40]!a}, but each must be the beginning of one command, such as "
                 f'"make test", or "*" for every command'
             )
+
+
+def shell_commands(values: tuple[Any, ...]) -> None:
+    """Check commands for a shell."""
+    for value in values:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise ValueError('must be a command in quotes, or a list such as ["make test"]')
+
+
+def branch_name(value: str) -> None:
+    """Check the name of a git branch, as `git check-ref-format` does."""
+    wrong = re.search(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|^/|^-|\.$|^@$", value)
+    parts = value.split("/")
+    if wrong or any(part.startswith(".") or part.endswith(".lock") for part in parts):
+        raise ValueError('must be the name of a branch, such as "main"')
+
+
+def remote_name(value: str) -> None:
+    if value.startswith("-") or re.search(r"[\x00-\x20\x7f]", value):
+        raise ValueError('must be the name of a remote, such as "origin"')
 
 
 def plain_name(value: str) -> None:
@@ -162,8 +196,14 @@ def checked(found: Mapping[str, Any], record: type, where: Path, lines: Lines) -
 def _value(value: Any, declared: Key, where: Path, lines: Lines) -> Any:
     if declared.kind is float and _is(int, value) and abs(value) < _MAX_NUMBER:
         value = float(value)
-    if not _is(declared.kind, value):
+    if declared.kind is TextOrList and _is(str, value):
+        value = [value]
+    if not _is(_TYPES.get(declared.kind, declared.kind), value):
         raise lines.wrong(where, f"{_dotted(where)} must be {_KINDS[declared.kind]}")
+    if declared.kind is TextOrList:
+        value = tuple(value)
+    if declared.kind is Table:
+        return declared.table(**checked(value, declared.table, where, lines))
     if declared.table is None:
         try:
             declared.check(value)
@@ -194,7 +234,10 @@ _KINDS: dict[type, str] = {
     float: "a number",
     list: "a list",
     dict: "a table",
+    TextOrList: "a text in quotes, or a list of texts",
+    Table: "a table",
 }
+_TYPES: dict[type, type] = {TextOrList: list, Table: dict}
 
 
 def _unknown(where: Path, known: list[str]) -> str:

@@ -16,8 +16,10 @@ _MAX_HOLDERS = 20  # in a message
 _MAX_QUOTE = 4096  # characters of a reason or a note
 
 
-def fields(claimed: Claim) -> dict[str, Any]:
-    """Return the report about a claim as a dict for JSON."""
+def fields(claimed: Claim, workspace: str = "") -> dict[str, Any]:
+    """Return the report about a claim as a dict for JSON. `workspace` is the directory
+    that was made for the claim.
+    """
     task, worker = claimed.task, quoted(claimed.worker)
     return {
         "claimed": True,
@@ -29,6 +31,7 @@ def fields(claimed: Claim) -> dict[str, Any]:
         "prompt": task.spec.prompt,
         "command": task.fields()["command"],
         "previous": previous_fields(task.previous),
+        **({"workspace": workspace} if workspace else {}),
         "lease_seconds": claimed.lock.ttl,
         "lease_until": claimed.lock.expires_at,
         "task": task.fields(),
@@ -57,7 +60,7 @@ def previous_fields(previous: Previous) -> dict[str, str] | None:
     return previous.as_dict() if previous.columns else None
 
 
-def text(claimed: Claim) -> str:
+def text(claimed: Claim, workspace: str = "") -> str:
     task, commands = claimed.task, fields(claimed)["next"]
     lines = [
         f"Claimed: {foreign_name(task.id)}",
@@ -65,6 +68,7 @@ def text(claimed: Claim) -> str:
         f"  token:    {claimed.token}",
         f"  attempt:  {task.attempts} of {task.spec.max_attempts}",
         f"  lease:    {claimed.lock.ttl} seconds, until {claimed.lock.expires_at}",
+        *([f"  work in:  {shown(workspace)}"] if workspace else []),
         "",
     ]
     if task.spec.prompt:
@@ -96,6 +100,9 @@ def _about_previous(previous: Previous) -> list[str]:
     if previous.feedback:
         lines.append("  the end of its output, each line after a bar:")
         lines += [f"    | {shown(line)}" for line in previous.feedback.splitlines()]
+    for question, answer, source in previous.answers:
+        lines.append(f"  it asked:                    {foreign(question, _MAX_QUOTE)}")
+        lines.append(f"  {f'answer ({source}):':28} {foreign(answer, _MAX_QUOTE)}")
     return ["The attempt before:", *lines, ""] if lines else []
 
 

@@ -20,10 +20,22 @@ from swarm.locks.record import Lock
 from swarm.queue.accepted import Claimant
 from swarm.queue.choice import TaskChoice
 from swarm.queue.ending import Ending, Endings
-from swarm.queue.events import DONE, ENDED, FAILED, READY, RUNNING, WAITING, event
+from swarm.queue.events import (
+    ASKING,
+    DONE,
+    ENDED,
+    FAILED,
+    READY,
+    RUNNING,
+    SUBMITTED,
+    WAITING,
+    event,
+)
 from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
+from swarm.queue.outcomes import Outcome, Outcomes
 from swarm.queue.previous import Previous
+from swarm.queue.questions.asking import answer_due
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import foreign_name
@@ -59,6 +71,7 @@ class Claims:
         # Claims that must be voided: (task, worker, token).
         self._untold: list[tuple[str, str, int]] = []
         self._endings = Endings(log)
+        self._outcomes = Outcomes(log, self._endings)
 
     def best(self, claimant: Claimant) -> Claim:
         """Claim the best ready task whose lock is free.
@@ -71,6 +84,7 @@ class Claims:
         errors: list[StoreError] = []
         while len(errors) < _MAX_UNUSABLE_LOCKS:
             asked = self._read(claimant)
+            answer_due(self._log)
             if self._log.state.gates.against("", asked):
                 break
             tried |= self._log.state.gates.tasks(asked)
@@ -97,6 +111,15 @@ class Claims:
         entry, name = self._log.entry(task_id), foreign_name(task_id)
         if entry.state in ENDED:
             raise WrongState(task_id, f"{name} is {entry.state}: there is nothing to do.")
+        if entry.state == SUBMITTED:
+            raise WrongState(
+                task_id, f"{name} is submitted: its work waits to land, there is nothing to do."
+            )
+        if entry.state == ASKING:
+            raise WrongState(
+                task_id,
+                f"{name} is asking: its attempt waits for an answer. See: swarm questions",
+            )
         if entry.shown_state == WAITING:
             known = self._log.state.entries
             waits = [name for name in entry.after if name not in known or known[name].state != DONE]
@@ -113,6 +136,14 @@ class Claims:
     def end(self, ending: Ending) -> Task:
         """End a claim, see `Endings.end`."""
         return self._endings.end(ending)
+
+    def end_submission(self, outcome: Outcome) -> Task:
+        """End a submission, see `Outcomes.end`."""
+        return self._outcomes.end(outcome)
+
+    def hold_up(self, outcome: Outcome) -> Task:
+        """Log why work cannot land now, see `Outcomes.hold_up`."""
+        return self._outcomes.hold_up(outcome)
 
     def undo(self, *claims: Claim) -> None:
         """Undo claims of which their workers will not be told. They cost no attempt."""
@@ -221,9 +252,13 @@ class Claims:
         if not state.entries:
             return NoTask("empty", "the queue is empty: no task was ever added.")
         if state.is_finished():
+            asks = (
+                ", or for the answer to a question. See: swarm questions" if state.asking else "."
+            )
             return NoTask(
                 "finished",
-                "nothing is left to do: every task has ended, or waits for a task that failed.",
+                "nothing is left to do: every task has ended, or waits for a task that failed"
+                + asks,
             )
         others = [entry for entry in state.running.values() if not accepted.fits(entry)]
         if state.is_finished(accepted, {entry.id for entry in others if self._log.is_dead(entry)}):
@@ -244,7 +279,7 @@ class Claims:
                 "busy",
                 (
                     "no task is free now: other workers hold the ready tasks, or tasks that "
-                    "must be done first."
+                    "must be done first, or work waits to land."
                 ),
                 holders,
             )

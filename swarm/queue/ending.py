@@ -1,4 +1,4 @@
-"""End claims: done, fail or release.
+"""End claims: done, submit, fail or release.
 
 An event that ends a claim carries the token of the claim. The event in the log decides.
 The status record and the release of the lock that follow only inform.
@@ -16,21 +16,30 @@ from swarm.locks.binding import is_foreign, why_foreign
 from swarm.locks.record import Lock
 from swarm.queue.events import FAILED, MAX_REASON_BYTES, READY, RUNNING, event
 from swarm.queue.log import QueueLog
+from swarm.queue.submission import submission_of
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState
-from swarm.status.events import is_from_agent, is_informational, refused
+from swarm.status.events import asked, is_from_agent, is_informational, refused, submitted
 from swarm.status.log import StatusLog
 from swarm.system.family import this_process
 from swarm.terminal.text import foreign_name, quoted
 
 # The status record of each event that ends a claim.
-_STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
-_WHAT = {"done": "DONE", "fail": "ERROR", "release": "a release"}
+_STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP", "submit": "SKIP", "ask": "WAIT"}
+_WHAT = {
+    "done": "DONE",
+    "fail": "ERROR",
+    "release": "a release",
+    "submit": "a submission",
+    "ask": "a question",
+    "landed": "a landing",
+}
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A worker's request to end its claim: done, fail or release.
+    """A worker's request to end its claim: done, submit, fail, release, or ask to wait
+    for an answer without a worker.
 
     `token` is None for the worker's last claim of the task. `fields` go to the event,
     `meta` to the status record.
@@ -47,7 +56,9 @@ class Ending:
 
 
 class LoggedEnd(NamedTuple):
-    """The end of a claim: "done", "fail" or "release", with its result or reason."""
+    """The end of a claim: "done", "submit", "fail", "release" or "ask", with its result,
+    reason or question.
+    """
 
     op: str
     text: str
@@ -61,7 +72,7 @@ class Endings:
         self._process: dict[str, Any] = {}
 
     def end(self, ending: Ending) -> Task:
-        """End a claim: done, fail or release.
+        """End a claim: done, submit, fail or release.
 
         Return the task as it is then. A repeated call does no harm, and completes a
         call that was cut off. Raise LockLost if the worker has lost the claim. The
@@ -70,7 +81,7 @@ class Endings:
         """
         ending = self._find(ending)
         assert ending.token is not None
-        lock = self._check_lock(ending)
+        lock = self.check_lock(ending)
         try:
             accepted = self._append(ending)  # the log decides
         except LockLost:
@@ -89,11 +100,7 @@ class Endings:
         Raise LockLost if the worker has lost the claim, NoTask if there is no such
         task.
         """
-        if len((ending.fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
-            raise BadInput(
-                f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and give "
-                f"its path."
-            )
+        check_reason(ending.fields)
         if ending.token is not None and ending.task_id in self._log.state.entries:
             return ending  # the event that ends the claim brings the latest state
         entry = self._log.entry(ending.task_id)
@@ -103,7 +110,7 @@ class Endings:
             raise self._refusal(ending.op, entry, ending.worker, None)
         return replace(ending, token=entry.token)
 
-    def _check_lock(self, ending: Ending) -> Lock | None:
+    def check_lock(self, ending: Ending) -> Lock | None:
         """Return the lock, None if no worker holds it any more: then the work still
         counts. Raise LockLost if another worker holds the lock, or if it has another
         token. Raise NotYours if the lock is bound to a process of another family.
@@ -149,7 +156,8 @@ class Endings:
         return accepted
 
     def _is_repeated(self, ending: Ending, entry: TaskState) -> bool:
-        return (entry.token, entry.ended_by) == (ending.token, ending.op)
+        ended_by = (ending.op, "return", "landed") if ending.op == "submit" else (ending.op,)
+        return entry.token == ending.token and entry.ended_by in ended_by
 
     def _refusal(
         self, op: str, entry: TaskState, worker: str, token: int | None, lock: Lock | None = None
@@ -190,7 +198,7 @@ class Endings:
             ending.worker,
             ending.task_id,
             f"{_WHAT[ending.op]} with token {ending.token} was refused: {why}",
-            {**refused(ending.op, ending.token, lock.token or 0), "process": self._this_process()},
+            {**refused(ending.op, ending.token, lock.token or 0), "process": self.this_process()},
         )
         text = (
             f"{foreign_name(ending.task_id)} was not changed: {why}. Stop working on the task, or "
@@ -198,7 +206,7 @@ class Endings:
         )
         return NotYours(ending.task_id, text)
 
-    def _this_process(self) -> dict[str, Any]:
+    def this_process(self) -> dict[str, Any]:
         """Return `this_process()`, which takes longer than to end a claim."""
         if self._process.get("pid") != os.getpid():
             self._process = this_process()
@@ -208,7 +216,7 @@ class Endings:
         """Return whether the status log has the record of this end of a claim."""
         assert ending.token is not None
         found = logged_end(self._log.status, ending.task_id, ending.token)
-        return found is not None and found.op == ending.op
+        return found is not None and ending.op in (found.op, "submit")
 
     def _log_end(self, ending: Ending) -> None:
         """Append the status record of an accepted end of a claim."""
@@ -219,6 +227,15 @@ class Endings:
             meta["agent"] = ending.fields["agent"]
         if ending.op == "release":
             reason, meta = f"released: {reason}" if reason else "released", {"token": ending.token}
+        elif ending.op == "submit":
+            known = submission_of(entry.submission)
+            reason = f"submitted: {known.waits_for}" if known else "submitted"
+            about = {name: ending.fields.get(name) for name in ("branch", "review")}
+            meta |= submitted(ending.fields["work"]) | {k: v for k, v in about.items() if v}
+        elif ending.op == "ask":
+            reason = ending.fields["text"]
+            named = (each.id for each in entry.asked() if each.text == reason)
+            meta |= asked(next(named, ""), ending.token or 0)
         elif ending.op == "fail":
             reason = reason or "failed"
             meta["attempts_left"] = (
@@ -226,7 +243,7 @@ class Endings:
             )
             if ending.fields.get("delay") and entry.state == READY:
                 meta["retry_in"] = ending.fields["delay"]
-        meta["process"] = self._this_process()
+        meta["process"] = self.this_process()
         if ending.force:
             meta["forced"] = True
         self._log.status.append(_STATUS[ending.op], ending.worker, ending.task_id, reason, meta)
@@ -234,21 +251,35 @@ class Endings:
 
 def logged_end(status: StatusLog, task_id: str, token: int) -> LoggedEnd | None:
     """Return how a claim was ended, None if the status log has no record of it."""
-    ops = {state: op for op, state in _STATUS.items()}
     for _, record in status.query(task_id):
-        meta, state = record.get("meta"), record.get("state")
-        if (
-            state in ops
-            and isinstance(meta, dict)
-            and meta.get("token") == token
-            and not is_from_agent(record)
-            and not is_informational(record)
-        ):
-            op, text = ops[state], str(record.get("message", ""))
+        meta = record.get("meta")
+        op = _logged_op(record)
+        if op and isinstance(meta, dict) and meta.get("token") == token:
+            text = str(record.get("message", ""))
             if op == "release":
                 text = text.removeprefix("released").removeprefix(": ")
             return LoggedEnd(op, text)
     return None
+
+
+def _logged_op(record: Mapping[str, Any]) -> str:
+    """Return the end of a claim that a status record tells of, "" if it tells of none."""
+    if is_from_agent(record):
+        return ""
+    meta, state = record.get("meta"), str(record.get("state"))
+    if state == "SKIP" and isinstance(meta, dict) and "submitted" in meta:
+        return "submit"
+    if isinstance(meta, dict) and "question" in meta:
+        return "ask" if state == "WAIT" and "attempt" in meta else ""
+    ops = {"DONE": "done", "ERROR": "fail", "SKIP": "release"}
+    return "" if is_informational(record) else ops.get(state, "")
+
+
+def check_reason(fields: Mapping[str, Any]) -> None:
+    if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
+        raise BadInput(
+            f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and give its path."
+        )
 
 
 def _shown(token: int | None) -> str:

@@ -1,9 +1,10 @@
 """The format of the events in the queue's log, and the states of a task.
 
-Each line of the log is one event: a task was added, claimed, done, failed, released,
-retried, reopened or cancelled, or a gate was closed or opened. A claim and an event that
-ends it carry the fencing token of the task's lock. `swarm.queue.state` and
-`swarm.queue.gates` define what the events change.
+Each line of the log is one event: a task was added, claimed, submitted, landed,
+returned, done, failed, released, retried, reopened or cancelled, a question was asked,
+answered or dismissed, or a gate was closed or opened. A claim and an event that ends it
+carry the fencing token of the task's lock, and so do events about the work of the claim.
+`swarm.queue.state` and `swarm.queue.gates` define what the events change.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ LOG = "tasks"
 READY = "ready"
 WAITING = "waiting"  # for the tasks in its `after`
 RUNNING = "running"
+ASKING = "asking"  # an attempt at it waits for an answer
+SUBMITTED = "submitted"  # its work waits for its review or its landing
 DONE = "done"
 FAILED = "failed"
 CANCELLED = "cancelled"
-STATES = (READY, WAITING, RUNNING, DONE, FAILED, CANCELLED)
+STATES = (READY, WAITING, RUNNING, ASKING, SUBMITTED, DONE, FAILED, CANCELLED)
 ENDED = (DONE, FAILED, CANCELLED)
 
 # The longest text of a worker about a task. The status log has this text twice, too.
@@ -38,6 +41,7 @@ _PYTHON_TYPES = {
     "array": (list,),
     "integer": (int,),
     "number": (int, float),
+    "boolean": (bool,),
     "object": (dict,),
 }
 _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
@@ -59,7 +63,31 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "feedback": (str,),
     "session": (str,),
     "note": (str,),
+    "work": (str,),
+    "base": (str,),
+    "tree": (str,),
+    "branch": (str,),
+    "commit": (str,),
+    "checked": (dict,),
+    "claim": (int,),
+    "uncounted": (bool,),
+    "question": (str,),
+    "text": (str,),
+    "options": (list,),
+    "default": (str,),
+    "due": (str,),
+    "kind": (str,),
+    "needs": (str,),
+    "free": (bool,),
+    "park": (bool,),
+    "about": (dict,),
+    "answer": (str,),
+    "source": (str,),
 }
+
+
+# Fields that git takes as the name of a commit or a tree: nothing but hexadecimal digits.
+_HASHES = frozenset(("work", "base", "tree", "commit"))
 
 
 def event(op: str, **fields: Any) -> bytes:
@@ -79,6 +107,11 @@ def event(op: str, **fields: Any) -> bytes:
         )
         raise BadInput(text)
     return line
+
+
+def is_hash(text: str) -> bool:
+    """Return whether a text can be the hash of a commit or a tree, or its beginning."""
+    return 0 < len(text) <= 64 and not text.strip("0123456789abcdef")
 
 
 def unique_event(op: str, **fields: Any) -> bytes:
@@ -109,4 +142,6 @@ def parse_event(line: bytes | str) -> dict[str, Any]:
     for name, value in record.items():
         if not isinstance(value, _TYPES.get(name, object)):
             raise TypeError
+        if name in _HASHES and not is_hash(str(value)):
+            raise ValueError
     return record

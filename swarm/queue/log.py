@@ -7,6 +7,9 @@ of the task is alive. If the lock cannot be read, the worker counts as alive.
 
 from __future__ import annotations
 
+from copy import copy
+from typing import NamedTuple
+
 from swarm.errors import NoTask, NotYours, StoreError
 from swarm.inputs import check_name
 from swarm.locks.record import Lock
@@ -21,6 +24,17 @@ from swarm.stores.contract import Store
 from swarm.stores.log_fold import LogFold
 from swarm.terminal.text import foreign_name
 
+SUBMISSIONS = "submissions"  # the namespace of the locks under which submissions end
+
+
+class Applied(NamedTuple):
+    """An event that was appended, and its task right after it. `accepted` says whether
+    the event changed the state.
+    """
+
+    accepted: bool
+    entry: TaskState
+
 
 class QueueLog:
     """Reads and writes the queue's log.
@@ -32,6 +46,7 @@ class QueueLog:
         self.store = store
         self.clock = store.clock
         self.locks = LockTable(store)
+        self.submission_locks = LockTable(store, SUBMISSIONS)
         self.status = StatusLog(store)
         self.usage = UsageLog(store)
         self.fold = LogFold(store, LOG, QueueState)
@@ -47,11 +62,19 @@ class QueueLog:
         return self.state
 
     def append(self, line: bytes) -> bool:
-        """Append an event, and read the log up to the appended event.
+        """Append an event, and read the log up to the appended event or further.
 
         Return whether the event changed the state.
         """
         return self.fold.append(line)
+
+    def append_about(self, task_id: str, line: bytes) -> Applied:
+        """Append an event about a task that exists. Return the task as it was right after
+        the event: another process may have changed it since.
+        """
+        seen: list[TaskState] = []
+        accepted = self.fold.append(line, lambda state: seen.append(copy(state.entries[task_id])))
+        return Applied(accepted, seen[0])
 
     def entry(self, task_id: str) -> TaskState:
         """Read all new events, and return a task. Raise NoTask if the task does not
@@ -94,13 +117,10 @@ class QueueLog:
         lock.
         """
         task, state = entry.task(), self.effective_state(entry)
-        return (
-            task
-            if state == task.state
-            else task.replace(
-                state=state, reason=f"its worker {foreign_name(entry.worker)} is gone"
-            )
-        )
+        if state == task.state:
+            return task
+        gone = f"its worker {foreign_name(entry.worker)} is gone"
+        return task.replace(state=state, reason=gone, questions=())
 
     def release_quietly(
         self, task_id: str, worker: str, token: int, known: Lock | None = None

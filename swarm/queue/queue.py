@@ -13,24 +13,39 @@ may share a TaskQueue.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from swarm import settings
-from swarm.errors import BadInput, LockHeld, LockLost, NoTask, SwarmError, TaskExists, WrongState
-from swarm.inputs import check_agent, check_name, check_ttl, check_wait
+from swarm.errors import (
+    BadInput,
+    LockHeld,
+    LockLost,
+    NoTask,
+    SwarmError,
+    TaskExists,
+    Unreachable,
+    WrongState,
+)
+from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
 from swarm.queue import adding, directing, gating
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
-from swarm.queue.events import RUNNING, STATES
+from swarm.queue.events import STATES, is_hash
 from swarm.queue.gates import Gate
 from swarm.queue.log import QueueLog
+from swarm.queue.outcomes import Outcome
 from swarm.queue.previous import Previous, checked_fields
+from swarm.queue.questions import asking
+from swarm.queue.questions.held import HeldQuestion
+from swarm.queue.questions.question import PERSON, QUESTION, SOURCES, Question, ask_fields
+from swarm.queue.submission import Landed, Submission, check_fields
 from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
@@ -39,7 +54,17 @@ from swarm.terminal.text import foreign_name, quoted
 if TYPE_CHECKING:
     from swarm.queue.task import TaskFields
 
-__all__ = ["Claim", "Gate", "Previous", "Task", "TaskQueue", "TaskSpec"]
+__all__ = [
+    "Claim",
+    "Gate",
+    "Landed",
+    "Previous",
+    "Question",
+    "Submission",
+    "Task",
+    "TaskQueue",
+    "TaskSpec",
+]
 
 _MAX_PAUSE = 0.5  # seconds between tries to claim
 _MIN_PAUSE = 0.01
@@ -106,7 +131,7 @@ class TaskQueue:
         """Claim the best ready task, or the named task: acquire its lock and log START.
 
         `bound`: the lock is free as soon as this process ends. `commands_only`: claim
-        only a task with its own command. `prompts_only`: claim only a task without.
+        only a task with its own command. `prompts_only`: claim only a task without one.
         `agent`: the worker's agent; tasks for other agents are left. `budget` and
         `task_budget`: if all tasks, or this task, have cost so much already, close a gate
         and claim nothing. `wait`: try for so many seconds, but do not wait for a named
@@ -190,6 +215,12 @@ class TaskQueue:
         lease.detach()
         return lease
 
+    def set_group(self, claim: Claim, group: int) -> None:
+        """Record which process group works on the task from now on: its lock is not free
+        before this group has ended. Raise LockLost if the worker has lost the claim.
+        """
+        self._log().locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group)
+
     def done(
         self,
         task_id: str,
@@ -199,18 +230,60 @@ class TaskQueue:
         *,
         session: str = "",
         agent: str = "",
+        work: str = "",
         force: bool = False,
         **meta: Any,
     ) -> Task:
         """End the claim: the task is done. `meta` becomes the `meta` of the status
-        record. `session` is the agent's session, in case the task is reopened.
+        record. `session` is the agent's session, and `work` the commit with the saved
+        work, in case the task is reopened.
 
         Raise LockLost if the worker has lost the claim. Raise NotYours if the claim is
         bound to a process to which this process does not belong, unless `force`. The
         refusal is logged, and the task does not change.
         """
-        fields = {"reason": result, **checked_fields("", session, agent)}
+        fields = {"reason": result, **checked_fields("", session, agent, _hash(work, "work"))}
         return self._end(Ending("done", task_id, worker, token, fields, meta, force=force))
+
+    def submit(
+        self,
+        task_id: str,
+        worker: str,
+        token: int | None = None,
+        result: str = "",
+        *,
+        work: str,
+        base: str = "",
+        tree: str = "",
+        branch: str = "",
+        check: Mapping[str, Any] | None = None,
+        review: str = "",
+        session: str = "",
+        agent: str = "",
+        force: bool = False,
+        **meta: Any,
+    ) -> Task:
+        """End the claim: the work is finished, and waits for its review or its landing.
+
+        `work` is the commit with the work, `base` the commit from which it began, `tree`
+        its tree, `branch` the branch on which it lands. `check` are the facts about the
+        check that it passed. `review` is the agent that must approve it. The task is
+        done when `landed` says so; the tasks after it wait until then. Raise the errors
+        of `done`.
+        """
+        if not work:
+            raise BadInput("work is empty, but must be the commit with the finished work.")
+        fields = {
+            "reason": result,
+            "base": _hash(base, "base"),
+            "tree": _hash(tree, "tree"),
+            "branch": check_branch(branch, "branch") if branch else "",
+            "checked": check_fields(check),
+            "review": check_agent(review, "review") if review else "",
+            **checked_fields("", session, agent, _hash(work, "work")),
+        }
+        about = {**meta, "check": dict(check)} if check else meta
+        return self._end(Ending("submit", task_id, worker, token, fields, about, force=force))
 
     def fail(
         self,
@@ -224,6 +297,7 @@ class TaskQueue:
         feedback: str = "",
         session: str = "",
         agent: str = "",
+        work: str = "",
         force: bool = False,
         **meta: Any,
     ) -> Task:
@@ -231,13 +305,15 @@ class TaskQueue:
 
         The task is ready again after `delay` seconds. The task is failed if this was
         its last attempt, or if the failure is `final`. The next attempt finds `reason`,
-        `feedback` (its end, if it is long), `session` and `agent` in `Claim.previous`.
+        `feedback` (its end, if it is long), `session`, `agent` and `work`, the commit
+        with the saved work, in `Claim.previous`. Without new work, the work of an
+        earlier attempt stays.
         """
         fields = {
             "reason": reason,
             "delay": check_wait(delay) or None,
             "final": final or None,
-            **checked_fields(feedback, session, agent),
+            **checked_fields(feedback, session, agent, _hash(work, "work")),
         }
         return self._end(Ending("fail", task_id, worker, token, fields, meta, force=force))
 
@@ -251,15 +327,18 @@ class TaskQueue:
         feedback: str = "",
         session: str = "",
         agent: str = "",
+        work: str = "",
         force: bool = False,
     ) -> Task:
         """End the claim without a result: the task is ready again.
 
-        The attempt does not count. The next attempt finds `session` in `Claim.previous`,
-        and `reason` and `feedback` if there is feedback; otherwise those of the attempt
-        before stay. Raise the errors of `done`.
+        The attempt does not count. The next attempt finds `session` and `work`, the
+        commit with the saved work, in `Claim.previous`, and `reason` and `feedback` if
+        there is feedback; otherwise those of the attempt before stay. Raise the errors
+        of `done`.
         """
-        fields = {"reason": reason, **checked_fields(feedback, session, agent)}
+        work = _hash(work, "work")
+        fields = {"reason": reason, **checked_fields(feedback, session, agent, work)}
         return self._end(Ending("release", task_id, worker, token, fields, force=force))
 
     def give_up(self, claim: Claim) -> None:
@@ -268,6 +347,221 @@ class TaskQueue:
         Do nothing if another worker has the lock.
         """
         self._log().release_quietly(claim.task.id, claim.worker, claim.token)
+
+    # Asking about it ------------------------------------------------------------------
+
+    def ask(
+        self,
+        task_id: str,
+        worker: str,
+        token: int | None = None,
+        text: str = "",
+        *,
+        options: Sequence[str] = (),
+        default: str = "",
+        after: float | None = None,
+        kind: str = QUESTION,
+        needs: str | None = None,
+        free: bool = False,
+        about: Mapping[str, Any] | None = None,
+    ) -> Question:
+        """Ask a question about a claimed task. The claim goes on: the worker holds it.
+
+        The task is asking until an answer comes, see `question`. With `default`, this
+        answer counts after `after` seconds. `needs="person"`: an agent's answer does not
+        count; this is the default for the kind "permission". With `options`, only these
+        are answers, unless `free`. A claim that asks the same again gets the same
+        question; raise BadInput if the settings differ. Raise LockLost if the worker has
+        lost the claim.
+        """
+        fields = ask_fields(text, options, default, after, kind, needs, free, about)
+        check_name(worker, "worker")
+        return self._use(lambda log, _: asking.ask(log, task_id, worker, token, fields, after))
+
+    def park(
+        self,
+        task_id: str,
+        worker: str,
+        token: int | None = None,
+        text: str = "",
+        *,
+        options: Sequence[str] = (),
+        default: str = "",
+        after: float | None = None,
+        kind: str = QUESTION,
+        needs: str | None = None,
+        free: bool = False,
+        about: Mapping[str, Any] | None = None,
+        session: str = "",
+        agent: str = "",
+        work: str = "",
+    ) -> Task:
+        """End the claim with a question: no worker holds the task until the answer comes.
+
+        The answer makes the task ready again. The next attempt finds question, answer,
+        `session` and `work` in `Claim.previous`. This attempt does not count. Raise the
+        errors of `done`.
+        """
+        fields = ask_fields(text, options, default, after, kind, needs, free, about)
+        fields |= checked_fields("", session, agent, _hash(work, "work"))
+        check_name(worker, "worker")
+        return self._use(
+            lambda log, claims: claims.end(
+                asking.parking(log, task_id, worker, token, fields, after)
+            )
+        )
+
+    def answer(self, question: str, text: str, worker: str, source: str = PERSON) -> Question:
+        """Answer a question, named by its id or by its task. Return it with its answer.
+
+        `source` says who answers: a person, an agent, or a policy of the project. Only
+        the first answer counts. Raise NoQuestion if the question is not open, or needs
+        another source. Raise BadInput if the text is none of its options.
+        """
+        check_name(worker, "worker")
+        if source not in SOURCES:
+            raise BadInput(f"source is {source!r}, but must be one of {', '.join(SOURCES)}.")
+        return self._use(lambda log, _: asking.answer(log, question, text, worker, source))
+
+    def dismiss(self, question: Question, worker: str) -> None:
+        """Say that the asker has its answer, or needs none any more: it goes on."""
+        self._use(lambda log, _: asking.dismiss(log, question, worker))
+
+    def questions(self) -> list[Question]:
+        """Return the questions that wait for an answer, the oldest first. A default whose
+        time is over counts first.
+        """
+
+        def found(log: QueueLog, _: Claims) -> list[Question]:
+            log.read()
+            asking.answer_due(log)
+            return asking.open_questions(log)
+
+        return self._use(found)
+
+    def await_answer(
+        self,
+        question: Question,
+        timeout: float | None = None,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        away: Callable[[Unreachable], object] | None = None,
+    ) -> Question:
+        """Wait for the answer to a question that this worker holds. Return the question.
+
+        It is still open if `timeout` seconds are over, or if `stopped` returns true.
+        Meanwhile renew the lease of a claim that is bound to no process. While the
+        server is unreachable, call `away` and go on; without `away`, raise Unreachable.
+        After the answer has reached the agent, call `dismiss`.
+
+        Raise NoQuestion if the attempt is over or the question was withdrawn. Raise
+        LockLost if the worker has lost the claim.
+        """
+        held = HeldQuestion(question)
+        deadline = time.monotonic() + (math.inf if timeout is None else check_wait(timeout))
+        while True:
+            try:
+                found = self._use(lambda log, _: held.look(log))
+                left = deadline - time.monotonic()
+                if not found.is_open or left <= 0 or stopped():
+                    return found
+                self.wait(min(left, held.pause(self._log())))
+            except Unreachable as error:
+                if away is None or time.monotonic() >= deadline or stopped():
+                    raise
+                away(error)
+
+    def answer_due(self) -> None:
+        """Let the default count of each question whose time is over."""
+        self._use(lambda log, _: asking.answer_due(log))
+
+    # Landing its work -----------------------------------------------------------------
+
+    def submissions(self, branch: str | None = None) -> list[Task]:
+        """Return the tasks whose work waits to land, in the order of their submission:
+        all, or those for one branch.
+        """
+
+        def found(log: QueueLog, _: Claims) -> list[Task]:
+            tasks = [entry.task() for entry in log.read().submitted.values()]
+            return [
+                task
+                for task in tasks
+                if branch is None or (task.submission and task.submission.branch == branch)
+            ]
+
+        return self._use(found)
+
+    def landed(
+        self,
+        task_id: str,
+        token: int,
+        worker: str,
+        *,
+        commit: str = "",
+        branch: str = "",
+        claim: int | None = None,
+        **meta: Any,
+    ) -> Task:
+        """Record that the work of the claim with this token has landed: the task is done.
+
+        Call it after the branch has moved; `commit` is the commit on the branch. `worker`
+        is the worker that landed it. `meta` becomes the `meta` of the DONE record. This
+        record is written once, however many processes call `landed`, and a repeated call
+        completes a call that was cut off. A submission that was sent back or cancelled
+        meanwhile counts too, as long as the task was not claimed again. `claim`: the
+        token of a later claim, whose worker found the work in the branch; the call ends
+        that claim. The work of a task that is done already may land later.
+
+        Raise WrongState if the work does not count, because the task was claimed again,
+        or other work has landed since.
+        """
+        fields = {
+            "commit": _hash(commit, "commit"),
+            "branch": check_branch(branch, "branch") if branch else "",
+        }
+        return self._end_submission(Outcome("landed", task_id, token, worker, fields, meta, claim))
+
+    def send_back(
+        self,
+        task_id: str,
+        token: int,
+        worker: str,
+        reason: str,
+        *,
+        feedback: str = "",
+        work: str = "",
+        delay: float = 0.0,
+        counts: bool = True,
+        **meta: Any,
+    ) -> Task:
+        """Send a submission back: its attempt failed, because of a conflict or a failed
+        check or review.
+
+        The task is ready again after `delay` seconds, or failed if the attempt was its
+        last. With `counts=False` the attempt does not count. The next attempt finds
+        `reason` and `feedback`, and the submitted work or `work`, in `Claim.previous`. A
+        repeated call completes a call that was cut off.
+        Raise WrongState if no work with this token waits.
+        """
+        fields = {
+            "reason": reason,
+            "delay": check_wait(delay) or None,
+            "uncounted": None if counts else True,
+            **checked_fields(feedback, work=_hash(work, "work")),
+        }
+        return self._end_submission(Outcome("return", task_id, token, worker, fields, meta))
+
+    def held_up(self, task_id: str, token: int, worker: str, reason: str) -> Task:
+        """Tell users why work cannot land now, although it is its turn: log WAIT.
+
+        The task stays in line. The board asks users to act until the work has landed or
+        was sent back. A repeated reason is not logged again. Raise WrongState if no work
+        with this token waits.
+        """
+        outcome = Outcome("held", task_id, token, worker, {"reason": reason})
+        check_name(worker, "worker")
+        return self._use(lambda _, claims: claims.hold_up(outcome))
 
     # Directing it ---------------------------------------------------------------------
 
@@ -293,7 +587,7 @@ class TaskQueue:
         return self._use(lambda log, _: directing.reopen(log, task_id, worker, note))
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
-        """Cancel a task.
+        """Cancel a task, also one whose work waits to land.
 
         A worker at work on it keeps the lock until it has stopped, and learns of the
         cancel at its next heartbeat. Raise WrongState if the task has ended.
@@ -347,6 +641,15 @@ class TaskQueue:
 
         return self._use(found)
 
+    def claimed_by(self, worker: str) -> list[Task]:
+        """Return the tasks that a worker has, also those that wait for an answer."""
+
+        def found(log: QueueLog, _: Claims) -> list[Task]:
+            mine = [entry for entry in log.read().running.values() if entry.worker == worker]
+            return [task for task in map(log.task, mine) if task.is_claimed]
+
+        return self._use(found)
+
     def counts(self) -> dict[str, int]:
         """Return the number of tasks in each state.
 
@@ -356,7 +659,7 @@ class TaskQueue:
         def counted(log: QueueLog, _: Claims) -> dict[str, int]:
             found = log.read().counts()
             for entry in log.state.running.values():
-                found[RUNNING] -= 1
+                found[entry.shown_state] -= 1
                 state = log.effective_state(entry)
                 found[state] = found.get(state, 0) + 1
             return {state: found[state] for state in STATES if found.get(state)}
@@ -370,8 +673,8 @@ class TaskQueue:
         return self._use(lambda log, _: log.read().blocked())
 
     def is_finished(self) -> bool:
-        """Return whether no task is ready or running, and no task will be ready unless
-        a user acts.
+        """Return whether no task is ready, running or submitted, and no task will be
+        ready unless a user acts.
         """
         return self._use(lambda log, _: log.read().is_finished())
 
@@ -402,6 +705,10 @@ class TaskQueue:
     def _end(self, ending: Ending) -> Task:
         check_name(ending.worker, "worker")
         return self._use(lambda _, claims: claims.end(ending))
+
+    def _end_submission(self, outcome: Outcome) -> Task:
+        check_name(outcome.worker, "worker")
+        return self._use(lambda _, claims: claims.end_submission(outcome))
 
     def _use(self, work: Callable[[QueueLog, Claims], R]) -> R:
         """Call `work`, and return its result.
@@ -434,3 +741,10 @@ class TaskQueue:
                 log = QueueLog(store)
                 opened = self._opened = log, Claims(log)
             return opened
+
+
+def _hash(text: str, what: str) -> str:
+    """Return the hash of a commit or a tree, or "". Raise BadInput if it is neither."""
+    if text and not is_hash(text):
+        raise BadInput(f"{what} is {ascii(text)[:80]}, but must be a hash, such as git prints.")
+    return text

@@ -7,6 +7,18 @@
                                            lock was free
              running -> failed             the same, but the attempts are used up
     done     running -> done               only with the token of the claim
+    submit   running -> submitted          the same: its work waits for its review or its
+                                           landing, and no worker holds it
+    landed   submitted -> done             only with the token of the submission
+             ready, failed, cancelled      the same, after the submission was sent back or
+               -> done                     cancelled, while no later claim has changed the
+                                           task: the branch has the work
+             running -> done               with an earlier token, and the token of the
+                                           claim in `claim`: its worker found the work in
+                                           the branch
+             done -> done                  its work, which did not wait, landed later
+    return   submitted -> ready, failed    only with the token of the submission; failed if
+                                           the attempt was the last, unless it is uncounted
     fail     running -> ready, failed      the same; failed if the failure is final, or
                                            the attempt is the last
     release  running -> ready              the same; the attempt does not count
@@ -18,7 +30,22 @@
     retry    failed, cancelled -> ready    its count of attempts starts again at 0
     reopen   done -> ready                 the same; tasks after it that are not done wait
                                            again when they are ready
-    cancel   ready, running -> cancelled
+    ask      running -> running            only with the token of the claim: the task is
+                                           asking until the answer comes, and its worker
+                                           holds it (hold)
+             running -> asking             the same, if no worker holds it any more (park);
+                                           the attempt does not count; the questions that
+                                           its agent held are parked as they are, also one
+                                           with the same text
+             running -> ready              the same, if all of them have their answers
+    answer   running -> running            of an open question of the last claim, from a
+                                           source that the question accepts: the first
+                                           answer counts
+             asking -> asking              the same, of a parked question, while another
+                                           one waits for its answer
+             asking -> ready               the same, of the last parked question
+    dismiss  running -> running            its agent has the answer, or needs none any more
+    cancel   ready, running, asking, submitted -> cancelled
     close    a gate                        no claim behind it changes anything
     open     a gate                        claims change the state again
 
@@ -28,6 +55,14 @@ from a claim of which no worker was told. The process finds its lease over, writ
 `void`, and the attempt does not count, whichever line came first. A process that is
 killed before it can write `void` uses an attempt up: no log tells it from a worker that
 was told.
+
+A question ends with its claim, unless the claim ended with a question: then all its
+questions are parked. Permissions that the agent held end in any case, because their tool
+calls are over. So an answer never reaches another attempt than the one that asked, or its
+continuation.
+
+No work lands twice, and none with a lower token than work that landed before. Only a
+landing makes a submitted task done, so tasks after it begin when the branch has its work.
 
 An event that does not fit changes nothing. So a worker that lost its lease cannot
 finish a task, however late its event is and whatever the worker checked before. All
@@ -43,18 +78,33 @@ import sys
 from swarm.inputs import check_name
 from swarm.queue.accepted import ALL, Accepted
 from swarm.queue.dependencies import Dependencies
-from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY, RUNNING, parse_event
+from swarm.queue.events import (
+    ASKING,
+    CANCELLED,
+    DONE,
+    ENDED,
+    FAILED,
+    READY,
+    RUNNING,
+    SUBMITTED,
+    parse_event,
+)
 from swarm.queue.gates import Gates
 from swarm.queue.previous import Previous, of
+from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
 from swarm.queue.ready import ReadyList
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
+from swarm.queue.submission import Landed, submission_in_log
 from swarm.queue.task import DEFAULT_MAX_ATTEMPTS
 from swarm.queue.task_state import COLUMNS, TaskState
+from swarm.system.clock import from_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
     from typing import Any
+
+    from swarm.queue.questions.question import Question
 
 _SOME = 100
 _DIED = "its worker {worker} was gone"
@@ -65,11 +115,14 @@ class QueueState:
     invalid lines.
     """
 
-    VERSION = 5
+    VERSION = 8
 
     def __init__(self) -> None:
         self.entries: dict[str, TaskState] = {}
         self.running: dict[str, TaskState] = {}
+        self.submitted: dict[str, TaskState] = {}  # in the order of their submission
+        self.asking: dict[str, TaskState] = {}  # with questions, in the order of the first
+        self.questions = 0  # that were ever asked
         self.damaged = 0
         self.gates = Gates()
         self._ready = ReadyList()
@@ -78,11 +131,17 @@ class QueueState:
         self._events = {
             "claim": self._claim,
             "done": self._done,
+            "submit": self._submit,
+            "landed": self._landed,
+            "return": self._return,
             "fail": self._fail,
             "release": self._release,
             "void": self._void,
             "retry": self._retry,
             "reopen": self._reopen,
+            "ask": self._ask,
+            "answer": self._answer,
+            "dismiss": self._dismiss,
             "cancel": self._cancel,
         }
         self._gate_events = {"close": self.gates.close, "open": self.gates.open}
@@ -133,15 +192,20 @@ class QueueState:
         return found
 
     def is_finished(self, accepted: Accepted = ALL, dead: Container[str] = ()) -> bool:
-        """Return whether no task is running or ready, now or after its delay.
+        """Return whether no task is running, submitted or ready, now or after its delay.
 
-        If True, each open task waits for a task that failed, was cancelled or is missing.
+        If True, each open task waits for an answer, or for a task that asks, has failed,
+        was cancelled or is missing.
         Only ready tasks in `accepted` count. Running tasks in `dead` do not count.
         """
         delayed = [
             entry for _, name in self._delayed if (entry := self.entries[name]).state == READY
         ]
-        if any(name not in dead for name in self.running) or any(map(accepted.fits, delayed)):
+        if self.submitted or any(name not in dead for name in self.running):
+            return False
+        if self.next_default() is not None:
+            return False
+        if any(map(accepted.fits, delayed)):
             return False
         return not self._ready.best(accepted.fits)
 
@@ -151,10 +215,23 @@ class QueueState:
         return found
 
     def next_due(self) -> float | None:
-        """Return the time at which the next delayed task is ready again, None if no
-        task is delayed.
+        """Return the time at which the next delayed task is ready again, or at which the
+        next default answer counts. Return None if there is neither.
         """
-        return self._delayed[0][0] if self._delayed else None
+        moments = [self._delayed[0][0] if self._delayed else None, self.next_default()]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def open_questions(self) -> list[Question]:
+        """Return the questions that wait for an answer, the oldest first."""
+        found = [each for entry in self.asking.values() for each in entry.asked() if each.is_open]
+        return sorted(found, key=lambda each: int(each.id[1:]))
+
+    def next_default(self) -> float | None:
+        """Return the time at which the next default answer counts, None without one."""
+        if not self.asking:
+            return None
+        moments = [from_iso(each.due) for each in self.open_questions() if each.due]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def blocked(self) -> dict[str, str]:
         """Return each task that waits for a failed, cancelled or missing task. With
@@ -174,11 +251,14 @@ class QueueState:
             len(entries),
             *texts,
             *(encode_column([getattr(entry, name) for entry in entries]) for name in COLUMNS),
+            list(self.submitted),
+            self.questions,
             self.gates.dump(),
         ]
 
     def load(self, data: Any) -> None:
-        count, names, texts, *columns, gates = data
+        count, names, texts, *columns, submitted, questions, gates = data
+        self.questions = int(questions)
         self.gates.load(gates)
         ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
         values = [expand(values, count) for values in columns]
@@ -192,10 +272,16 @@ class QueueState:
         for entry in self.entries.values():
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
+            if entry.questions:
+                self.asking[entry.id] = entry
             if entry.after and entry.state != DONE:
                 self.dependencies.link(entry)
             if entry.state == READY:
                 self._make_ready(entry)
+        waiting = [entry.id for entry in self.entries.values() if entry.state == SUBMITTED]
+        if sorted(waiting) != sorted(submitted):
+            raise ValueError
+        self.submitted.update((name, self.entries[name]) for name in submitted)
 
     # The events -----------------------------------------------------------------------
 
@@ -224,7 +310,7 @@ class QueueState:
 
     def _claim(self, entry: TaskState, record: dict[str, Any]) -> bool:
         token = record["token"]
-        if token <= entry.token or entry.shown_state not in (READY, RUNNING):
+        if token <= entry.token or not (entry.shown_state == READY or entry.state == RUNNING):
             return False
         took_over = entry.state == RUNNING
         gives_up = took_over and entry.is_last_attempt
@@ -248,6 +334,8 @@ class QueueState:
         entry.worker = sys.intern(record.get("worker", ""))
         entry.by_agent = sys.intern(record.get("agent", ""))
         entry.ended_by = ""
+        entry.submission = ()
+        self._forget_questions(entry)
         self._move(entry, RUNNING, record)
         return True
 
@@ -258,10 +346,54 @@ class QueueState:
         entry.lapsed = ()
         self._remember(entry, of(entry.last_attempt).after_done(record, entry.by_agent))
         self.gates.succeed(entry.by_agent)
-        self._end(entry, DONE, record)
-        for dependent in self.dependencies.done(entry):
-            if dependent.state == READY:
-                self._make_ready(dependent)
+        self._finish(entry, record)
+        return True
+
+    def _submit(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        submission = submission_in_log(record)
+        entry.ended_by = "submit"
+        entry.submission = submission.columns
+        self._remember(entry, of(entry.last_attempt).after_submit(record, entry.by_agent))
+        self.gates.succeed(entry.by_agent)
+        self._end(entry, SUBMITTED, record)
+        self.submitted[entry.id] = entry
+        return True
+
+    def _landed(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        token, claim = record["token"], record.get("claim")
+        is_submitted = bool(entry.submission) and token == entry.submission[0]
+        is_found = entry.state == RUNNING and claim == entry.token and token < entry.token
+        is_late = entry.state == DONE and token == entry.token
+        if token <= entry.landed_token or not (is_submitted or is_found or is_late):
+            return False
+        landed = Landed(token, record.get("branch", ""), record.get("commit", ""))
+        entry.landed = landed.columns
+        self._remember(entry, of(entry.last_attempt).after_landing())
+        if is_late:
+            return True
+        entry.ended_by = "landed" if is_submitted else ""
+        entry.lapsed = ()
+        result = entry.submission[-1] if is_submitted else ""
+        entry.submission = ()
+        self._ready.discard(entry)
+        self._finish(entry, record, result)
+        return True
+
+    def _return(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if entry.state != SUBMITTED or record["token"] != entry.token:
+            return False
+        delay = float(record.get("delay", 0))
+        entry.ended_by = "return"
+        self._remember(entry, of(entry.last_attempt).after_return(record))
+        if record.get("uncounted"):
+            entry.attempts -= 1
+            self._back(entry, record, delay=delay)
+        elif entry.is_last_attempt:
+            self._end(entry, FAILED, record)
+        else:
+            self._back(entry, record, delay=delay)
         return True
 
     def _fail(self, entry: TaskState, record: dict[str, Any]) -> bool:
@@ -324,6 +456,71 @@ class QueueState:
         self._back(entry, record)
         return True
 
+    def _ask(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        question = question_in_log(record, f"q{self.questions + 1}")
+        asked = entry.asked()
+        known = next((each for each in asked if each.text == question.text), None)
+        if question.is_parked:
+            self._park(entry, record, () if known else (question,))
+        elif known or len(asked) >= MAX_OPEN:
+            return False  # if it is known, its agent waits again for the same answer
+        else:
+            entry.questions = (*entry.questions, question.columns)
+            self.asking[entry.id] = entry
+        self.questions += known is None
+        return True
+
+    def _park(self, entry: TaskState, record: dict[str, Any], added: tuple[Question, ...]) -> None:
+        """End a claim with the questions that its agent held, and with those in `added`."""
+        text = record["text"]
+        held = [each for each in entry.asked() if each.kind == QUESTION or each.text == text]
+        entry.ended_by = "ask"
+        entry.attempts -= 1
+        self._remember(entry, of(entry.last_attempt).after_release(record, entry.by_agent))
+        self._end(entry, ASKING, record, text)
+        entry.questions = tuple(each.replace(is_parked=True).columns for each in (*held, *added))
+        self.asking[entry.id] = entry
+        self._resume(entry, record)
+
+    def _resume(self, entry: TaskState, record: dict[str, Any]) -> None:
+        """Make a parked task ready if all its questions have their answers."""
+        if entry.is_asking:
+            return
+        for each in entry.asked():
+            self._remember(entry, of(entry.last_attempt).after_answer(each))
+        self._back(entry, record, first=True)
+
+    def _answer(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        source, asked = record["source"], entry.asked()
+        found = next((each for each in asked if each.id == record["question"]), None)
+        if found is None or not found.is_open or source not in SOURCES:
+            return False
+        if not found.accepts(source):
+            return False
+        answered = found.replace(
+            answer=record["answer"],
+            answered_by=record.get("worker", ""),
+            answered_as=source,
+            answered_at=record.get("at", ""),
+        )
+        entry.questions = tuple((answered if each is found else each).columns for each in asked)
+        if found.is_parked:
+            self._resume(entry, record)
+        return True
+
+    def _dismiss(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        left = tuple(each.columns for each in entry.asked() if each.id != record["question"])
+        if len(left) == len(entry.questions):
+            return False
+        entry.questions = left
+        if not left:
+            self._forget_questions(entry)
+        return True
+
     def _cancel(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state in ENDED:
             return False
@@ -337,17 +534,32 @@ class QueueState:
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
         return entry.state == RUNNING and bool(record["token"] == entry.token)
 
+    def _finish(self, entry: TaskState, record: dict[str, Any], result: str = "") -> None:
+        """Make a task done, and the tasks ready that waited only for it."""
+        self._end(entry, DONE, record, result)
+        for dependent in self.dependencies.done(entry):
+            if dependent.state == READY:
+                self._make_ready(dependent)
+
     def _end(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         self.running.pop(entry.id, None)
+        self.submitted.pop(entry.id, None)
+        self._forget_questions(entry)
         self._move(entry, state, record, reason)
 
     def _back(
         self, entry: TaskState, record: dict[str, Any], *, delay: float = 0.0, first: bool = False
     ) -> None:
         self.running.pop(entry.id, None)
+        self.submitted.pop(entry.id, None)
+        self._forget_questions(entry)
         self._move(entry, READY, record)
         entry.delay = delay
         self._make_ready(entry, first=first)
+
+    def _forget_questions(self, entry: TaskState) -> None:
+        entry.questions = ()
+        self.asking.pop(entry.id, None)
 
     def _move(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state

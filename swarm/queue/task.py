@@ -15,8 +15,10 @@ from __future__ import annotations
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import REQUIRED, Field, FrozenRecord
-from swarm.inputs import MAX_TTL, check_agent, check_name
+from swarm.inputs import MAX_TTL, check_agent, check_branch, check_name, check_plain_name
 from swarm.queue.previous import NOTHING, Previous
+from swarm.queue.questions.question import Question
+from swarm.queue.submission import Landed, Submission
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ else:
 DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000
+MAX_LABELS = 20
 
 
 class Kind:
@@ -76,10 +79,12 @@ class TaskField(Field):
 
     @property
     def option(self) -> str:
-        """The option of `swarm task add` for this field, "" for the id and the command,
-        which have no option.
+        """The option of `swarm task add` for this field, "" for the id, the command and
+        the reviewed task, which have no option.
         """
-        return "" if self.kind in (NAME, COMMAND) else "--" + self.name.replace("_", "-")
+        if self.kind in (NAME, COMMAND, REVIEWED):
+            return ""
+        return "--label" if self.kind is LABELS else "--" + self.name.replace("_", "-")
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -137,12 +142,46 @@ def _check_command(value: object, what: str, field: TaskField) -> str | tuple[st
     return words or None
 
 
+def _check_checks(value: object, what: str, field: TaskField) -> str | tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        return _check_text(value, what, field) or ()
+    found = tuple(_check_text(command, what, field) or "" for command in value)
+    if not all(found):
+        raise BadInput(f"{what} has an empty command.")
+    return found
+
+
+def _check_branch(value: object, what: str, field: TaskField) -> str | None:
+    branch = _check_text(value, what, field)
+    return None if branch is None else check_branch(branch, what)
+
+
+def _check_flag(value: object, what: str, _: TaskField) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"{what} is {str(value)[:40]!r}, but must be true or false.")
+    return value
+
+
+def _check_reviewed(value: object, what: str, _: TaskField) -> str | None:
+    return None if value == "" else check_name(value, what)
+
+
 def _check_names(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
     if not value:
         return ()
     if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
         raise BadInput(f"{what} must be a list of task ids.")
     return tuple(dict.fromkeys(check_name(name, what) for name in value))
+
+
+def _check_labels(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
+    if not value:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise BadInput(f"{what} must be a list of labels.")
+    if len(value) > MAX_LABELS:
+        raise BadInput(f"{what} has {len(value)} labels, at most {MAX_LABELS} are allowed.")
+    return tuple(dict.fromkeys(check_plain_name(label, what) for label in value))
 
 
 def _check_whole(value: object, what: str, field: TaskField) -> int:
@@ -187,6 +226,11 @@ WHOLE = Kind(_check_whole, ("integer",), "N", none_is_default=False)
 SECONDS = Kind(_check_seconds, ("number",), "S")
 OBJECT = Kind(_check_object, ("object",), "JSON")
 AGENT = Kind(_check_agent, ("string",), "AGENT")
+CHECKS = Kind(_check_checks, ("string", "array"), "COMMAND")
+BRANCH = Kind(_check_branch, ("string",), "BRANCH")
+FLAG = Kind(_check_flag, ("boolean",), "")
+REVIEWED = Kind(_check_reviewed, ("string",), "TASK")
+LABELS = Kind(_check_labels, ("array",), "LABEL")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(task_field,))
@@ -235,6 +279,30 @@ class TaskSpec(_Declared):
     agent: str | None = task_field(
         AGENT, "only workers with this agent claim the task; default: any worker", default=None
     )
+    check: str | tuple[str, ...] | None = task_field(
+        CHECKS,
+        "the work must pass COMMAND, run by a shell; '' for no check; default: the project's",
+        default=None,
+    )
+    land: str | None = task_field(
+        BRANCH,
+        "the branch on which the work lands; none for no landing; default: the project's",
+        default=None,
+    )
+    review: str | None = task_field(
+        AGENT,
+        "an agent that must approve the work; any for every agent; default: the project's",
+        default=None,
+    )
+    review_of: str | None = task_field(
+        REVIEWED, "the task whose work this task reviews; swarm adds such tasks", default=None
+    )
+    require_changes: bool | None = task_field(
+        FLAG, "an attempt that changes no file has failed; default: the project's", default=None
+    )
+    labels: tuple[str, ...] = task_field(
+        LABELS, "a word by which messages reach the task: swarm tell label:LABEL", default=()
+    )
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in order."""
@@ -261,6 +329,12 @@ if TYPE_CHECKING:
         timeout: float | None
         meta: Mapping[str, Any] | None
         agent: str | None
+        check: str | Sequence[str] | None
+        land: str | None
+        review: str | None
+        review_of: str | None
+        require_changes: bool | None
+        labels: Sequence[str]
 
 
 class Task(FrozenRecord):
@@ -282,10 +356,28 @@ class Task(FrozenRecord):
     added_at: str
     previous: Previous = NOTHING
     """What the next attempt should know about the attempts before it."""
+    submission: Submission | None = None
+    """The work that waits to land. A task that was sent back or cancelled keeps it until
+    its next claim."""
+    landed: Landed | None = None
+    """The last landing of the task's work that the queue knows."""
+    questions: tuple[Question, ...] = ()
+    """The questions of its last claim, open or answered, that its agent still needs."""
 
     @property
     def id(self) -> str:
         return self.spec.id
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a worker has the task, also one that waits for an answer."""
+        is_held = self.state == "asking" and not any(each.is_parked for each in self.questions)
+        return self.state == "running" or is_held
+
+    @property
+    def landed_token(self) -> int:
+        """The token of the work that landed last, 0 if none has."""
+        return self.landed.token if self.landed else 0
 
     def fields(self) -> dict[str, Any]:
         """Return the task as a dict for JSON. `task_schema` describes the result."""
@@ -301,7 +393,14 @@ class Task(FrozenRecord):
             "reason": self.reason or None,
             "ready_at": self.ready_at or None,
             "added_at": self.added_at,
+            "submission": self.submission and _plain(self.submission),
+            "landed": self.landed and _plain(self.landed),
+            "questions": [_plain(question) for question in self.questions],
         }
+
+
+def _plain(record: FrozenRecord) -> dict[str, Any]:
+    return {name: _as_json(value) for name, value in record.as_dict().items()}
 
 
 def _as_json(value: Any) -> Any:
@@ -325,6 +424,40 @@ def task_schema(states: Sequence[str]) -> dict[str, dict[str, Any]]:
         "reason": text_or_null,
         "ready_at": text_or_null,
         "added_at": {"type": "string"},
+        "submission": {
+            "type": ["object", "null"],
+            "description": "the work that waits to land, or that did not land",
+            "properties": {
+                **{name: {"type": "string"} for name in Submission.field_names()},
+                "token": {"type": "integer"},
+                "check": {"type": "object"},
+            },
+        },
+        "landed": {
+            "type": ["object", "null"],
+            "description": "the last landing of the task's work",
+            "properties": {
+                **{name: {"type": "string"} for name in Landed.field_names()},
+                "token": {"type": "integer"},
+            },
+        },
+        "questions": {
+            "type": "array",
+            "description": "the questions of its last attempt",
+            "items": {"type": "object", "properties": question_schema()},
+        },
+    }
+
+
+def question_schema() -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of each field of a question, in order."""
+    return {
+        **{name: {"type": "string"} for name in Question.field_names()},
+        "token": {"type": "integer"},
+        "options": {"type": "array", "items": {"type": "string"}},
+        "is_free": {"type": "boolean"},
+        "is_parked": {"type": "boolean"},
+        "about": {"type": "object"},
     }
 
 

@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 from swarm.queue import previous
-from swarm.queue.events import FAILED, READY, RUNNING, WAITING, parse_event
+from swarm.queue.events import ASKING, FAILED, READY, RUNNING, WAITING, parse_event
+from swarm.queue.questions.question import question_of
 from swarm.queue.ready import Node
+from swarm.queue.submission import landed_of, submission_of
 from swarm.queue.task import Task, spec_in_log
 from swarm.system.clock import from_iso, to_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    from swarm.queue.questions.question import Question
 
 # The beginning of a line that swarm wrote; 24 characters of time follow.
 _ADDED = b'{"op": "add", "at": "'
@@ -36,14 +41,17 @@ class TaskState(Node):
         "ended_by",
         "has_command",
         "id",
+        "landed",
         "lapsed",
         "last_attempt",
         "line",
         "max_attempts",
         "open_dependencies",
         "priority",
+        "questions",
         "reason",
         "state",
+        "submission",
         "token",
         "worker",
     )
@@ -67,7 +75,10 @@ class TaskState(Node):
         ended_by: str = "",
         lapsed: tuple[int, ...] = (),
         by_agent: str = "",
-        last_attempt: tuple[str, ...] = (),
+        last_attempt: tuple[Any, ...] = (),
+        submission: tuple[Any, ...] = (),
+        landed: tuple[Any, ...] = (),
+        questions: tuple[Sequence[Any], ...] = (),
     ) -> None:
         self.next = self.previous = None
         self.id = task_id
@@ -94,16 +105,38 @@ class TaskState(Node):
         self.by_agent = by_agent
         # The fields of `Previous`, () if there is nothing to know.
         self.last_attempt = last_attempt
+        # The fields of `Submission`: of work that has not landed, and after which no
+        # claim came. () if there is none.
+        self.submission = submission
+        # The fields of `Landed`, () if nothing has landed.
+        self.landed = landed
+        # The fields of each `Question` of the last claim that was not dismissed.
+        self.questions = questions
         # The number of tasks in `after` that are not done.
         self.open_dependencies = 0
 
     @property
     def shown_state(self) -> str:
-        return WAITING if self.state == READY and self.open_dependencies else self.state
+        if self.state == READY and self.open_dependencies:
+            return WAITING
+        return ASKING if self.state == RUNNING and self.is_asking else self.state
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question of the last claim waits for its answer."""
+        return bool(self.questions) and any(each.is_open for each in self.asked())
+
+    def asked(self) -> tuple[Question, ...]:
+        return tuple(map(question_of, self.questions))
 
     @property
     def is_last_attempt(self) -> bool:
         return self.attempts >= self.max_attempts
+
+    @property
+    def landed_token(self) -> int:
+        """The token of the work that landed last, 0 if none has."""
+        return self.landed[0] if self.landed else 0
 
     @property
     def since(self) -> str:
@@ -135,6 +168,9 @@ class TaskState(Node):
             ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
             added_at=added_at,
             previous=previous.of(self.last_attempt),
+            submission=submission_of(self.submission),
+            landed=landed_of(self.landed),
+            questions=self.asked(),
         )
 
     def _added_at(self) -> str:
@@ -162,6 +198,9 @@ COLUMNS = (
     "lapsed",
     "by_agent",
     "last_attempt",
+    "submission",
+    "landed",
+    "questions",
 )
 
 

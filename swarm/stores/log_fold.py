@@ -93,9 +93,13 @@ class LogFold(Generic[F]):
 
     SNAPSHOT_EVERY = 2000  # lines, at least
 
-    def __init__(self, store: Store, log: str, make: Callable[[], F]) -> None:
+    def __init__(
+        self, store: Store, log: str, make: Callable[[], F], *, snapshot: str = ""
+    ) -> None:
+        """`snapshot` is the name of the saved snapshot, by default that of the log."""
         self._store = store
         self._log = log
+        self._snapshot = snapshot or log
         self._make = make
         # One position, or none: before the first read, and while the state is taken out.
         self._whole: list[Position[F]] = []
@@ -121,18 +125,25 @@ class LogFold(Generic[F]):
         """
         self._read(progress)
 
-    def append(self, line: bytes) -> bool:
-        """Append a line that no other process writes, and apply all new lines up to
-        that line. Return whether the line changed the state.
+    def append(self, line: bytes, observe: Callable[[F], object] = lambda state: None) -> bool:
+        """Append a line that no other process writes, and apply all new lines, also those
+        that follow it. Return whether the line changed the state.
+
+        Call `observe` with the state right after the line.
         """
         self._store.append(self._log, line)
         at = self._take()
         while lines := self._next_lines(at):
-            results = [at.state.apply(each) for each in lines]
+            found, changed = False, False
+            for each in lines:
+                result = at.state.apply(each)
+                if each == line and not found:
+                    found, changed = True, result
+                    observe(at.state)
             self._count(at, len(lines))
-            if line in lines:
+            if found:
                 self._put_back(at)
-                return results[lines.index(line)]
+                return changed
         self._put_back(at)
         text = (
             f"the log of {self._log} was replaced just now, and the line written to it is "
@@ -217,7 +228,7 @@ class LogFold(Generic[F]):
             # Loading a snapshot makes many objects and no garbage: a search for garbage
             # would only cost time.
             gc.disable()
-            data = self._store.cache_get(self._log)
+            data = self._store.cache_get(self._snapshot)
             if data is None:
                 return None
             saved = json_codec.loads(data)
@@ -270,7 +281,7 @@ class LogFold(Generic[F]):
                 "seen": self._last_seen(at),
                 "state": at.state.dump(),
             }
-            self._store.cache_put(self._log, json_codec.dumps(saved).encode())
+            self._store.cache_put(self._snapshot, json_codec.dumps(saved).encode())
         except (StoreError, BadInput):
             # A read-only directory, a full disk, or a number that JSON lacks: the next
             # process reads the log.

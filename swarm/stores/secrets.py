@@ -1,4 +1,5 @@
-"""The secrets that swarm knows: the password of the store, and the token of the page.
+"""The secrets that swarm knows: the password of the store, the token of the page, and
+the addresses and secrets of notifications.
 
 `agent_environment` keeps these secrets from the programs that swarm starts for agents.
 `known_secrets` and `scrub` remove the secrets from text that swarm copies into records.
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PAGE_TOKEN = "SWARM_WEB_TOKEN"
 STORE = "SWARM_STORE"
 WITHHELD = "SWARM_STORE_WITHHELD"
+NOTIFY_PREFIX = "SWARM_NOTIFY_"  # of variables with the address or secret of a channel
 _HIDDEN = "…"
 # Variables of the servers' own tools with a password, by the beginning of the scheme.
 _PASSWORDS = {
@@ -44,6 +46,7 @@ def known_secrets(variables: Mapping[str, str] | None = None) -> tuple[str, ...]
     """
     environment = {**settings.environment(), **(variables or {})}
     found = {environment.get(PAGE_TOKEN, ""), *_passwords(environment).values()}
+    found |= {environment[name] for name in _of_notifications(environment)}
     url = environment.get(STORE, "")
     if "://" in url:
         from swarm.stores.address import Address
@@ -58,12 +61,13 @@ def agent_environment(
     """Return the environment for a program that works for an agent, with other values
     for some variables.
 
-    The environment never has the token of the page. The environment has the password of
-    the store only with `store_for_agent`; otherwise SWARM_STORE names the store without
-    its password.
+    The environment never has the token of the page, nor a variable of notifications. The
+    environment has the password of the store only with `store_for_agent`; otherwise
+    SWARM_STORE names the store without its password.
     """
     environment = {**settings.environment(), **(variables or {})}
-    environment.pop(PAGE_TOKEN, None)
+    for name in (PAGE_TOKEN, *_of_notifications(environment)):
+        environment.pop(name, None)
     url = environment.get(STORE, "")
     if store_for_agent or "://" not in url:
         return environment
@@ -81,6 +85,10 @@ def agent_environment(
         environment[STORE] = address.public
         environment[WITHHELD] = "1"
     return environment
+
+
+def _of_notifications(environment: Mapping[str, str]) -> list[str]:
+    return [name for name in environment if name.startswith(NOTIFY_PREFIX)]
 
 
 def _passwords(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Look up the name and the ancestors of a process, and whether it leads a terminal
-session.
+"""Look up the name, the command line, the first environment and the ancestors of a
+process, and whether it has a terminal.
 """
 
 from __future__ import annotations
@@ -46,6 +46,36 @@ def ancestors(pid: int) -> list[int]:
         pid = this.parent
         found.append(pid)
     return found
+
+
+def command_words(pid: int) -> list[str]:
+    """Return the words with which a process was started, [] if they are unknown."""
+    return [word.decode(errors="replace") for word in _fields(pid, "cmdline")]
+
+
+def variables_at(pid: int) -> set[str]:
+    """Return the names of the variables with which a process was started. Return an
+    empty set if the system does not tell them, as for a process of another user.
+    """
+    return {each.partition(b"=")[0].decode(errors="replace") for each in _fields(pid, "environ")}
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _fields(pid: int, name: str) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            data = file.read()
+    except OSError:
+        return []
+    return data.rstrip(b"\0").split(b"\0") if data else []
 
 
 def _parentage_by_ps(pid: int) -> Parentage | None:

@@ -117,17 +117,19 @@ class GatedProcess:
     def __exit__(self, *_: object) -> None:
         self.discard()
 
-    def exec(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Let the process become the command, by default with this process's
-        environment.
+    def exec(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        directory: str = "",
+    ) -> None:
+        """Let the process become the command, by default with this process's environment
+        and working directory.
 
         Raise CannotRun if the command cannot be run; the process has then ended.
         """
-        data = child_side.framed(
-            marshal.dumps(
-                _message(command, settings.environment() if environment is None else environment)
-            )
-        )
+        given = settings.environment() if environment is None else environment
+        data = child_side.framed(marshal.dumps(_message(command, given, directory)))
         self._has_command = True
         try:
             while data:
@@ -140,7 +142,9 @@ class GatedProcess:
         self._close_pipes()
         if number:
             self._reap()
-            raise CannotRun(command[0], OSError(int(number), os.strerror(int(number))))
+            what = directory if number.startswith(child_side.IN) else command[0]
+            code = int(number.removeprefix(child_side.IN))
+            raise CannotRun(what, OSError(code, os.strerror(code)))
 
     def poll(self) -> int | None:
         """Return the exit code if the process has ended, else None.
@@ -241,10 +245,10 @@ class GatedProcess:
 
 
 def _message(
-    command: Sequence[str], environment: Mapping[str, str]
-) -> tuple[list[bytes], list[bytes], dict[bytes, bytes]]:
+    command: Sequence[str], environment: Mapping[str, str], directory: str
+) -> tuple[list[bytes], list[bytes], dict[bytes, bytes], bytes]:
     """Return a message for the child: the paths to try, the arguments and the
-    environment for execve.
+    environment for execve, and the directory to work in.
     """
     try:
         name = command[0]
@@ -253,10 +257,13 @@ def _message(
             if os.path.dirname(name)
             else [os.path.join(folder, name) for folder in os.get_exec_path(environment)]
         )
+        if directory:
+            environment = {**environment, "PWD": directory}
         variables = {os.fsencode(key): os.fsencode(value) for key, value in environment.items()}
-        return [*map(os.fsencode, paths)], [*map(os.fsencode, command)], variables
+        names = [*map(os.fsencode, paths)], [*map(os.fsencode, command)]
+        return *names, variables, os.fsencode(directory)
     except ValueError:  # no file can have this name
-        return [], [], {}
+        return [], [], {}, b""
 
 
 def _fork(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 NOT_EXECUTABLE = 126
+IN = b"in "  # before the error number of a directory
 _PR_SET_PDEATHSIG = 1
 _LENGTH_SIZE = 8  # bytes of the length that precedes a message
 _MAX_GUESSED_FD = 1024
@@ -120,17 +121,25 @@ def _is_complete(data: bytes) -> bool:
 
 
 def wait_and_exec(command_fd: int, error_fd: int) -> None:
-    """Read paths, arguments and environment from `command_fd`, and become the command.
+    """Read paths, arguments, environment and directory from `command_fd`, and become the
+    command in this directory.
 
-    If the command cannot be run, write the error number to `error_fd`.
+    If the command cannot be run, write the error number to `error_fd`, after `IN` if the
+    fault is in the directory.
     """
     message = b""
     while not _is_complete(message) and (block := os.read(command_fd, 1 << 16)):
         message += block
     try:
-        paths, command, environment = marshal.loads(message[_LENGTH_SIZE:])
+        paths, command, environment, directory = marshal.loads(message[_LENGTH_SIZE:])
     except (EOFError, ValueError, TypeError):
         os._exit(0)  # the parent has ended
+    try:
+        if directory:
+            os.chdir(directory)
+    except OSError as error:
+        os.write(error_fd, IN + str(error.errno).encode())
+        return
     last, first_real = errno.ENOENT, 0
     for path in paths:
         try:

@@ -73,22 +73,43 @@ def starter() -> Starter:
     return Starter(0, "")
 
 
+class Watched:
+    """A process whose end another process must notice. `pid` is 0 if it is unknown."""
+
+    def __init__(self, pid: int) -> None:
+        self._time_ns = process.namespace("time")
+        self._who = {**process.identity(pid), "time_ns": self._time_ns} if pid else {}
+
+    @classmethod
+    def starter(cls) -> Watched:
+        """Return the starter of this process, as it is now."""
+        return cls(starter().pid)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended. Return False if that is unknown."""
+        if not self._who:
+            return False
+        return process.probe(self._who, "", self._time_ns) in (process.GONE, process.REUSED)
+
+
 def may_speak_for(holder: Mapping[str, object]) -> bool:
     """Return whether this process belongs to the family of a holder.
 
     `holder` is the identity of a living process, as `process.identity` returns it.
     """
-    pid = holder.get("pid")
-    if not isinstance(pid, int) or (holder.get("host"), holder.get("pid_ns")) != (
-        os.uname().nodename,
-        process.namespace("pid"),
-    ):
+    pid = _pid_here(holder)
+    if not pid:
         return False
-    me = os.getpid()
-    if pid == me or pid in ancestors(me):
+    if pid == os.getpid() or descends_from(holder):
         return True
     head = starter().pid
     return head > 0 and (head == pid or head in ancestors(pid))
+
+
+def descends_from(holder: Mapping[str, object]) -> bool:
+    """Return whether a living holder is an ancestor of this process."""
+    pid = _pid_here(holder)
+    return pid > 0 and pid in ancestors(os.getpid())
 
 
 def this_process() -> dict[str, Any]:
@@ -105,6 +126,13 @@ def this_process() -> dict[str, Any]:
     if head.name:
         found["starter"] = f"{head.name} {head.pid}"
     return found
+
+
+def _pid_here(holder: Mapping[str, object]) -> int:
+    """Return the pid of a holder of this machine and pid namespace, else 0."""
+    pid, here = holder.get("pid"), (os.uname().nodename, process.namespace("pid"))
+    is_here = isinstance(pid, int) and (holder.get("host"), holder.get("pid_ns")) == here
+    return pid if is_here and isinstance(pid, int) else 0
 
 
 def _gives_terminals(pid: int) -> bool:

@@ -4,8 +4,9 @@ Then the agent itself is at fault: it is not logged in, its program is broken, i
 does not exist. More attempts would only use up the attempts of more tasks.
 
 The status log has the failures of all workers, so all of them count. The breaker looks
-at the last records: after the agent's last DONE, failures of THRESHOLD different tasks
-count that are alike and came within QUICK seconds of their start.
+at the last records: after the agent's last success, failures of THRESHOLD different
+tasks count that are alike and came within QUICK seconds of their start. A success is a
+DONE, or work that was submitted; a lander then writes the DONE, without an agent.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def _failures(log: StatusLog, agent: str) -> Iterator[Mapping[str, Any]]:
         meta = record.get("meta")
         if not isinstance(meta, dict) or meta.get("agent") != agent:
             continue
-        if record.get("state") == "DONE" or str(record.get("timestamp", "")) < oldest:
+        succeeded = record.get("state") == "DONE" or "submitted" in meta
+        if succeeded or str(record.get("timestamp", "")) < oldest:
             return
         seconds = meta.get("seconds")
         is_quick = isinstance(seconds, int | float) and seconds <= QUICK

@@ -18,7 +18,7 @@ from swarm.presets.command_line import PROMPT, fill, split
 from swarm.stores.file import state_dir
 from swarm.stores.file.syscalls import file_name as utf8
 from swarm.stores.secrets import agent_environment
-from swarm.workers.feedback import last_failure
+from swarm.workers.feedback import answer_variables, last_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["environment_for", "filled", "own_words", "split", "stdin_for", "task_environment"]
 
 _MAX_WORD = 128 * 1024 - 1  # bytes; Linux takes no longer word of a command, and no longer variable
+_OF_AN_ATTEMPT = (
+    "SWARM_PROMPT",
+    "SWARM_LAST_FAILURE",
+    "SWARM_QUESTION",
+    "SWARM_ANSWER",
+    "SWARM_ANSWER_FROM",
+    "SWARM_AGENT",
+)
 
 
 def own_words(claim: Claim) -> list[str]:
@@ -83,12 +91,14 @@ def environment_for(
         variables=variables,
     )
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
-    for name in ("SWARM_PROMPT", "SWARM_LAST_FAILURE", "SWARM_AGENT"):
+    for name in _OF_AN_ATTEMPT:
         environment.pop(name, None)  # set by a worker that started this worker
     if agent:
         environment["SWARM_AGENT"] = agent
     if failure := last_failure(claim.previous):
         environment["SWARM_LAST_FAILURE"] = utf8(failure)
+    for name, value in answer_variables(claim.previous).items():
+        environment[name] = utf8(value)
     prompt = claim.task.spec.prompt
     if prompt and len(prompt.encode()) + len("SWARM_PROMPT=") <= _MAX_WORD:
         environment["SWARM_PROMPT"] = utf8(prompt)

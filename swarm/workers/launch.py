@@ -1,7 +1,7 @@
 """The agents of a worker: what to start for a claimed task, and how to read its output.
 
     CommandAgent    a command line (`--exec`), or only the tasks' own commands
-    PresetAgent     an agent that swarm knows (`--agent`)
+    PresetAgent     an agent that swarm knows (`--agent`); its prompt says how to ask
 
 A PresetAgent first resumes the session of the last attempt, if this attempt has the same
 agent and the agent can do that. If the session is gone, a new session follows at once.
@@ -19,13 +19,14 @@ from typing import Protocol
 from swarm.errors import BadInput
 from swarm.inputs import check_agent
 from swarm.presets.contract import PERMISSIONS, Launch, Preset, Reader, Request, is_session
-from swarm.presets.registry import find
+from swarm.presets.registry import NAMES, find
 from swarm.project.config import Config, load
 from swarm.queue.queue import Claim
 from swarm.stores.default import store_url
 from swarm.stores.file import state_dir
 from swarm.system.own_command import swarm_command
 from swarm.workers import command, feedback
+from swarm.workers.feedback import NO_SURROUNDINGS, Surroundings
 
 _GIT_TIMEOUT = 20.0  # seconds
 
@@ -57,17 +58,27 @@ class Agent(Protocol):
         """Whether the agent does tasks without a command of their own."""
 
     def starts(self, claim: Claim) -> Iterator[Start]:
-        """Yield what to start. A further one is used if the session of the one before
-        is gone. Raise BadInput if the task cannot be started.
+        """Yield the ways to start the agent, the best first. The next one is used only if
+        the session that the one before it resumes is gone. Raise BadInput if the task
+        cannot be started.
         """
 
 
 class CommandAgent:
     """A command line, see `swarm.presets.command_line`. It may be empty."""
 
-    def __init__(self, agent: str | Sequence[str] | None) -> None:
+    def __init__(
+        self, agent: str | Sequence[str] | None, site: Surroundings = NO_SURROUNDINGS
+    ) -> None:
         """Raise BadInput if the command line is invalid."""
         self._words = command.split(agent) if agent is not None else []
+        self._site = site
+
+    def placed(self, site: Surroundings) -> CommandAgent:
+        """Return this agent with words about its workspace for a second attempt and for
+        reviews. The first prompt is the user's: a command may take it for a script.
+        """
+        return CommandAgent(self._words or None, site)
 
     @property
     def name(self) -> str:
@@ -91,7 +102,9 @@ class CommandAgent:
                 f"{claim.task.id} has a prompt and no command, but this worker has no agent. Start "
                 f"the worker with --agent or --exec."
             )
-        prompt = feedback.prompt_with(claim.task.spec.prompt or "", claim.previous)
+        speaks = claim.previous is not None or self._site.is_review
+        site = self._site if speaks else NO_SURROUNDINGS
+        prompt = feedback.prompt_with(claim.task.spec.prompt or "", claim.previous, site)
         words = command.filled(claim, self._words, prompt)
         launch = Launch(tuple(words), command.stdin_for(self._words, prompt))
         yield Start(launch, agent=self.name, is_tasks_own="{" in self._words[0])
@@ -100,10 +113,21 @@ class CommandAgent:
 class PresetAgent:
     """An agent that swarm knows."""
 
-    def __init__(self, preset: Preset, request: Request) -> None:
+    def __init__(
+        self, preset: Preset, request: Request, site: Surroundings = NO_SURROUNDINGS
+    ) -> None:
         """`request` has all but the prompt."""
         self._preset = preset
         self._request = request
+        self._site = site
+
+    def placed(self, site: Surroundings) -> PresetAgent:
+        """Return this agent in a workspace, with the right to run its check and to ask."""
+        # a program of one's own may take a bare prompt for something else than words
+        can_ask = self._preset.name in NAMES or bool(feedback.about(site))
+        site = replace(site, can_ask=can_ask)
+        request = replace(self._request, workspace=site.workspace, check=site.check)
+        return PresetAgent(self._preset, request, site)
 
     @property
     def name(self) -> str:
@@ -124,13 +148,18 @@ class PresetAgent:
             return
         preset, previous = self._preset, claim.previous
         if previous and previous.agent == preset.name and is_session(previous.session):
-            request = replace(self._request, prompt=feedback.prompt_to_resume(previous))
+            request = replace(self._request, prompt=feedback.prompt_to_resume(previous, self._site))
             launch = preset.resume(request, previous.session)
             if launch is not None:
                 yield Start(launch, preset.reader(request), preset.name, resumes=True)
-        prompt = feedback.prompt_with(claim.task.spec.prompt or "", previous)
+        prompt = feedback.prompt_with(claim.task.spec.prompt or "", previous, self._site)
         request = replace(self._request, prompt=prompt)
         yield Start(preset.new_attempt(request), preset.reader(request), preset.name)
+
+
+def placed(agent: Agent, site: Surroundings) -> Agent:
+    """Return an agent that knows its workspace, if it is a command or a preset."""
+    return agent.placed(site) if isinstance(agent, CommandAgent | PresetAgent) else agent
 
 
 def own_command(claim: Claim) -> Start:

@@ -16,6 +16,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from swarm.errors import StoreError
 from swarm.queue.queue import Claim
@@ -52,7 +53,7 @@ class Markers:
         self._claim = claim
         self._is_lost = is_lost
         self._count = 0
-        self._waiting: deque[tuple[str, str]] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._ending = False
         self._thread: threading.Thread | None = None
@@ -66,8 +67,14 @@ class Markers:
         state, text = found
         if self._count == MAX_MARKERS:
             text += " (further markers of this attempt are not logged)"
+        self.put(partial(self._append, state, text))
+
+    def put(self, write: Callable[[], object]) -> None:
+        """Call `write` in the thread, after the markers until now. If it raises
+        StoreError, call it again later, as for a marker.
+        """
         with self._changed:
-            self._waiting.append((state, text))
+            self._waiting.append(write)
             self._changed.notify()
         self._start()
 
@@ -104,7 +111,7 @@ class Markers:
                     return
                 last_try = self._ending
             try:
-                self._append(*self._waiting[0])
+                self._waiting[0]()
                 self._waiting.popleft()
             except StoreError:
                 if last_try:

@@ -19,9 +19,12 @@ from typing import NamedTuple, Self
 from swarm.errors import StoreError
 from swarm.stores.file.syscalls import FILE_MODE, file_name, make_dirs
 from swarm.stores.secrets import known_secrets, scrub
+from swarm.terminal.text import shorten
 from swarm.workers.markers import marker
 
 _MAX_TEXT = 1000  # characters of a line in a report
+_MESSAGE_LINES = 20  # of standard output that count as the final message
+_MAX_MESSAGE = 1 << 20  # bytes of these lines
 _MAX_LINE = 1 << 16  # bytes; a longer line is cut into lines of this length
 _MAX_EVENT = 1 << 23  # bytes; a longer line is left out, if lines are events
 _LEFT_OUT = f"(a line of more than {_MAX_EVENT >> 20} MiB was left out)"
@@ -129,6 +132,11 @@ class AgentOutput:
         found = [line for line in whole if b"[" in line] if only_markers else whole
         return [self._text(line) for line in found], len(block) == _READ_SIZE
 
+    @property
+    def bytes_read(self) -> int:
+        """The number of bytes that the agent has written and `read` has read."""
+        return sum(self._read.values())
+
     def write_readable(self, lines: Iterable[str]) -> None:
         """Append readable lines to their file. A full disk only costs these lines."""
         data = "".join(f"{line}\n" for line in lines).encode(errors="replace")
@@ -163,6 +171,10 @@ class AgentOutput:
         found = marker(line)
         return found[1] if found else line
 
+    def message(self) -> str:
+        """Return the last lines of standard output, whole, without empty lines."""
+        return "\n".join(self._end(self.stdout, _MAX_MESSAGE)[-_MESSAGE_LINES:])
+
     def names(self) -> list[str]:
         """Return the names of the files that are not empty."""
         streams = zip(self._fds, self._names, strict=True)
@@ -180,10 +192,12 @@ class AgentOutput:
         os.close(self._folder)
 
     def _last(self, fd: int, count: int) -> list[str]:
-        size = os.fstat(fd).st_size
-        text = self._text(os.pread(fd, _MAX_LINE, max(0, size - _MAX_LINE)))
-        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-        return [line[:_MAX_TEXT] for line in lines[-count:]]
+        return [shorten(line, _MAX_TEXT) for line in self._end(fd, _MAX_LINE)[-count:]]
+
+    def _end(self, fd: int, size: int) -> list[str]:
+        """Return the lines in the last `size` bytes of a file, without empty lines."""
+        text = self._text(os.pread(fd, size, max(0, os.fstat(fd).st_size - size)))
+        return [line.rstrip() for line in text.splitlines() if line.strip()]
 
     def _text(self, data: bytes) -> str:
         return scrub(data.decode(errors="replace").removesuffix("\r"), self._secrets)

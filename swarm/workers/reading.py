@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from swarm.presets.contract import Reader, Report
+from swarm.presets.contract import Reader, Report, ToolCall
 from swarm.stores.secrets import known_secrets, scrub
 from swarm.workers.markers import Markers
 from swarm.workers.output import AgentOutput
@@ -50,6 +50,11 @@ class Reading:
             self._markers.add(line)
         return piece.has_more
 
+    def take_calls(self) -> list[ToolCall]:
+        """Return the tool calls since the last call of this method, without secrets."""
+        found = self._reader.take_calls() if self._reader is not None else []
+        return [replace(call, line=self._scrub(call.line)) for call in found]
+
     def finish(self, give_up: Callable[[], bool]) -> None:
         """Read the rest after the end of the process, and log its markers."""
         self._output.skip_to_the_end()
@@ -60,13 +65,14 @@ class Reading:
     def report(self, exit_code: int) -> Report:
         """Return what the process has reported, without secrets."""
         if self._reader is None:
-            return Report(result=self._output.result())
+            return Report(result=self._output.result(), message=self._output.message())
         found = self._reader.report(exit_code)
         denials = [replace(each, what=self._scrub(each.what)) for each in found.denials]
         limit = found.limit and replace(found.limit, text=self._scrub(found.limit.text))
         return replace(
             found,
             result=self._scrub(found.result),
+            message=self._scrub(found.message),
             error=self._scrub(found.error),
             denials=tuple(denials),
             limit=limit,

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swarm.errors import BadInput, NoTask, StoreError
+from swarm.errors import BadInput, GitError, NoTask, StoreError
 from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
+from swarm.landing.context import WorkContext, context_of
+from swarm.landing.worker_line import LandingLine
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores import cleaners
@@ -27,7 +29,16 @@ from swarm.workers.attempt import Attempt
 from swarm.workers.function import Function, FunctionAttempt, check_function, name_of
 from swarm.workers.launch import Agent, CommandAgent
 from swarm.workers.presence import Announcement, announce
-from swarm.workers.verdict import DONE, FAILED, LIMITED, LOST, STOPPED
+from swarm.workers.verdict import (
+    ASKED,
+    DONE,
+    FAILED,
+    LIMITED,
+    LOST,
+    STOPPED,
+    SUBMITTED,
+    WORKER_STOPPED,
+)
 
 __all__ = ["SmartWorker", "Tally"]
 
@@ -44,21 +55,27 @@ _REMAINING = re.compile(r" for [^,]*, until")
 # The field of the tally for each outcome of an attempt.
 _TALLIED = {
     DONE: "done",
+    SUBMITTED: "submitted",
     FAILED: "failed",
     STOPPED: "released",
     LIMITED: "released",
+    ASKED: "asked",
     LOST: "lost",
 }
 
 
 @dataclass
 class Tally:
-    """How many attempts of a worker ended as done, failed, stopped or lost."""
+    """How many attempts of a worker ended as done, submitted, failed, stopped or lost, or
+    with a question.
+    """
 
     done: int = 0
+    submitted: int = 0
     failed: int = 0
     released: int = 0
     lost: int = 0
+    asked: int = 0
 
 
 class SmartWorker:
@@ -68,8 +85,10 @@ class SmartWorker:
     `Agent` (see `launch`). Without an agent the worker claims only tasks that have a
     command of their own. With an agent it claims such tasks only if `allow_commands`.
     `store_for_agent`: the agent gets the password of the store. `budget` and
-    `task_budget`: what all tasks, or each task, may cost. `on_event` is called with an
-    event, a task id and a string. `on_line` is called with each line of output.
+    `task_budget`: what all tasks, or each task, may cost. `workspace` is where attempts
+    work: `worktree`, `copy` or `none`, by default as swarm.toml says. `stalled_after` is
+    after how many silent seconds an agent is stalled, 0 for never. `on_event` is called
+    with an event, a task id and a string. `on_line` is called with each line of output.
     """
 
     def __init__(
@@ -81,12 +100,14 @@ class SmartWorker:
         store_for_agent: bool = False,
         budget: float | None = None,
         task_budget: float | None = None,
+        workspace: str = "",
         store: StoreLike = None,
         results: str | None = None,
         ttl: float | None = None,
         timeout: float | None = None,
         grace: float = GRACE,
         backoff: float = BACKOFF,
+        stalled_after: float | None = None,
         on_event: Callable[[str, str, str], object] = lambda what, task, text: None,
         on_line: Callable[[str], object] | None = None,
     ) -> None:
@@ -102,11 +123,14 @@ class SmartWorker:
         self._task_budget = task_budget
         self._allow_commands = allow_commands
         self._store_for_agent = store_for_agent
+        self._workspace = workspace
+        self._context: WorkContext | None = None
         self._results = results
         self._ttl = None if ttl is None else check_ttl(ttl, fractions=True)
         self._timeout = None if timeout is None else _positive(timeout, "timeout")
         self._grace = check_wait(grace)
         self._backoff = check_wait(backoff)
+        self._stalled_after = None if stalled_after is None else check_wait(stalled_after)
         self._on_event = on_event
         self._on_line = on_line
         self._attempt: Attempt | FunctionAttempt | None = None
@@ -115,15 +139,18 @@ class SmartWorker:
         self._reported = ""
         self._others_at_work = False
         self.idle = False
+        self.open_questions = 0  # when the worker ended, because nothing else was left
 
     def run(self, *, until_empty: bool = False) -> Tally:
         """Do tasks until `stop` is called. With `until_empty`, also end when no task is
         left to do.
 
-        Raise StoreError if the store cannot be used at the beginning. If the store
-        fails later, the worker waits until the store can be used again.
+        Raise StoreError if the store cannot be used at the beginning. If the store or
+        git fails later, the worker waits until it can be used again. Raise BadInput if
+        the project cannot have workspaces, because git is missing for example.
         """
         output.prepare(self._results_dir())
+        self._context = self._find_context()
         with cleaners.keep_away(), self._announce() as announced:
             if announced.namesake:
                 self._on_event("trouble", "", announced.namesake)
@@ -139,18 +166,28 @@ class SmartWorker:
 
     def _work(self, until_empty: bool) -> Tally:
         reached = warned = False
+        line = LandingLine(
+            self.queue,
+            StatusLog(self._default_store.store()),
+            self._context_now(),
+            self.worker_id,
+            on_event=self._on_event,
+            must_end=lambda: WORKER_STOPPED if self._stopping else "",
+        )
         while not self._stopping:
             try:
+                line.run()
                 claim = self._claim()
                 reached = True
                 warned = False
                 if claim is not None:
                     self.work_on(claim)
-                elif until_empty and self._nothing_left:
+                elif until_empty and self._nothing_left and not line.is_waiting():
+                    self._report_questions()
                     break
                 else:
                     self._wait()
-            except StoreError as error:
+            except (GitError, StoreError) as error:
                 if not reached:
                     raise
                 if not warned:
@@ -161,10 +198,11 @@ class SmartWorker:
 
     def work_on(self, claim: Claim) -> str:
         """Make one attempt at a claimed task. Return whether the attempt ended as done,
-        failed, stopped or lost.
+        failed, stopped or lost, or with a question (asked).
 
         Raise CannotRun if the agent cannot be run. Raise StoreError if its output
-        cannot be written. Before either error, the task is released.
+        cannot be written, GitError if git fails, BadInput if the project's branch is
+        missing. Before each of these errors, the task is released.
         Raise BadInput if the task has a command that this worker must not run.
         """
         if self._takes_prompts and claim.task.spec.command and not self._allow_commands:
@@ -192,14 +230,22 @@ class SmartWorker:
     def _attempt_at(self, claim: Claim) -> Attempt | FunctionAttempt:
         log = StatusLog(self._default_store.store())
         delay = min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1))
+
+        def kept(why: str) -> None:
+            self._on_event("trouble", claim.task.id, f"its workspace stays: {why}")
+
         if self._function is not None and not claim.task.spec.command:
             return FunctionAttempt(
                 self.queue,
                 log,
                 claim,
                 function=self._function,
+                results=self._results_dir(),
                 timeout=self._timeout,
                 delay=delay,
+                context=self._context_now(),
+                variables=self._default_store.variables(),
+                on_kept=kept,
             )
         return Attempt(
             self.queue,
@@ -210,9 +256,13 @@ class SmartWorker:
             timeout=self._timeout,
             grace=self._grace,
             delay=delay,
+            context=self._context_now(),
+            on_kept=kept,
+            on_progress=lambda what, text: self._on_event(what, claim.task.id, text),
             store_for_agent=self._store_for_agent,
             variables=self._default_store.variables(),
             on_line=self._on_line,
+            stalled_after=self._stalled_after,
         )
 
     def stop(self) -> None:
@@ -224,6 +274,14 @@ class SmartWorker:
         attempt = self._attempt
         if attempt is not None:
             attempt.stop()
+
+    def _context_now(self) -> WorkContext:
+        if self._context is None:
+            self._context = self._find_context()
+        return self._context
+
+    def _find_context(self) -> WorkContext:
+        return context_of(self._default_store.state_dir().path, self._workspace)
 
     def _results_dir(self) -> str:
         """Return the directory of results. Create it and check it each time."""
@@ -259,6 +317,13 @@ class SmartWorker:
         if left and news != self._reported:
             self._on_event("waits", "", left)
         self._reported = news
+
+    def _report_questions(self) -> None:
+        """Report that tasks are left which wait for an answer."""
+        self.open_questions = count = len(self.queue.questions())
+        if count:
+            waits = "1 question waits" if count == 1 else f"{count} questions wait"
+            self._on_event("waits", "", f"{waits} for an answer. To see them: swarm questions")
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()

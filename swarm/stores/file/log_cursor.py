@@ -19,7 +19,7 @@ from swarm.stores.file.log_parts import OpenFile, Parts, open_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 _MAX_LENGTH = 60  # characters of a cursor
 _SHOWN_LENGTH = 80  # characters of an invalid cursor that an error repeats
@@ -56,7 +56,7 @@ class LogView:
         self.offset = 0
         self.fingerprint = ""
 
-    def files_from(self, cursor: str) -> Iterator[ViewedFile]:
+    def files_from(self, cursor: str) -> Generator[ViewedFile, None, None]:
         """Yield the file that a cursor names, and all later files of the log. The live
         file comes last.
 

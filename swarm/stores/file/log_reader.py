@@ -115,7 +115,8 @@ class LogReader:
             lines: list[bytes] = []
             # An empty file has no fingerprint: a cursor names the last file with lines.
             after = f"{view.number}:0"
-            for file in view.files_from(cursor):
+            files = view.files_from(cursor)
+            for file in files:
                 more, offset = whole_lines(file.fd, file.start, file.end, limit)
                 lines += more
                 limit -= sum(map(len, more))
@@ -127,6 +128,7 @@ class LogReader:
                     view.fingerprint = file.fingerprint
                 if live or offset < file.end or (lines and limit <= 0):
                     break
+            files.close()  # otherwise Python closes it, and would lose an interrupt
             return lines, after
         finally:
             if view.cursor:

@@ -189,8 +189,8 @@ class TokenCounters:
         return last < self._latest or (synced != "" and synced != str(made_at))
 
     def _synced(self, generation: int) -> str:
-        """Return when the symlink that was synced as this generation was made, "" if
-        none was.
+        """Return the time at which the synced symlink of this generation was made, "" if
+        the generation was never synced.
         """
         try:
             return self._fs.readlink(f"{self._generations}/{generation}.synced")

@@ -1,0 +1,70 @@
+"""When an attempt must end, and how soon: its lease was lost, or its worker is stopped."""
+
+from __future__ import annotations
+
+import math
+
+from swarm.errors import LockLost
+from swarm.locks.lease import Lease
+from swarm.workers.verdict import WORKER_STOPPED
+from swarm.workers.wakeup import Wakeup
+
+
+class Control:
+    """Why one attempt must end.
+
+    `stops` counts the calls of `stop`, `lost` says how the lease was lost. Use a Control
+    in a `with` block; `wakeup` ends every sleep of the attempt in it.
+    """
+
+    def __init__(self, grace: float = 0.0) -> None:
+        self.stops = 0
+        self.lost: LockLost | None = None
+        self.lease: Lease | None = None
+        self.wakeup = Wakeup()
+        self.grace = grace
+
+    def stop(self) -> None:
+        """Stop the attempt. Any thread and any signal handler may call this method."""
+        self.stops += 1
+        self.wakeup.wake()
+
+    def on_lost(self, lost: LockLost) -> None:
+        self.lost = lost
+        self.wakeup.wake()
+
+    def look_at_the_clock(self) -> None:
+        """Notice a lease that ran out, even where no thread could report it."""
+        if self.lost is None and self.lease is not None and self.lease.seconds_left <= 0:
+            try:
+                self.lease.check()
+            except LockLost as lost:
+                self.lost = lost
+
+    def must_end(self) -> str:
+        """Return why the attempt must end now, "" if it may go on."""
+        self.look_at_the_clock()
+        if self.lost is not None:
+            return f"the lease was lost: {self.lost}"
+        return WORKER_STOPPED if self.stops else ""
+
+    def raise_if_lost(self) -> None:
+        """Raise LockLost if the lease is lost."""
+        self.look_at_the_clock()
+        if self.lost is not None:
+            raise self.lost
+
+    def grace_now(self) -> float:
+        """Return the seconds between SIGTERM and SIGKILL: none after a second stop."""
+        return 0.0 if self.stops > 1 else self.grace
+
+    def at_most(self) -> float:
+        """Return how many seconds processes may take to end after the lease was lost.
+
+        They must have ended before another worker may take the task over.
+        """
+        return math.inf if self.lost is None or self.lease is None else self.lease.seconds_to_stop
+
+    def seconds_to_kill(self) -> float:
+        """Return how many seconds may pass before SIGKILL, at this moment."""
+        return 0.0 if self.stops > 1 else self.at_most()
