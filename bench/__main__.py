@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 
-from bench import carries, growth, locks, log, queue, reading, startup, stores
+from bench import carries, growth, landing, locks, log, queue, reading, startup, stores, workspaces
 from bench.peers import missing
 from bench.report import Report
 
@@ -18,6 +18,8 @@ _PARTS = {
     "log": log,
     "reading": reading,
     "queue": queue,
+    "workspaces": workspaces,
+    "landing": landing,
     "growth": growth,
 }
 # docs/design/store-performance.md has the figures of these parts

@@ -14,6 +14,7 @@ from swarm.admin.agent_checks import check_agents
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.admin.cleaner_check import check_cleaners
 from swarm.admin.content_checks import CHECKS, Case
+from swarm.admin.git_check import check_git
 from swarm.admin.machine_checks import (
     check_clock,
     check_environment,
@@ -53,6 +54,7 @@ def examine() -> list[Check]:
     else:
         root, chosen = directory.path, directory.trusted
         found += _guarded("project", lambda: check_project(_location(root)))
+        found += _guarded("git", lambda: check_git(_location(root)))
         found += _guarded("state directory", lambda: check_state_dir(root, chosen=chosen))
         found += _guarded("cleaning", lambda: check_cleaners(root))
         if not any((check.name, check.state) == ("state directory", FAULT) for check in found):

@@ -1,4 +1,5 @@
-"""Copy the status log, the queue and the usage from one store to another, line by line.
+"""Copy the status log, the queue, the usage and the messages from one store to another,
+line by line.
 
 During the copy, no worker and no command may use either store. Locks are not copied,
 and no lock may be held in either store. The tokens of the new store are larger than all
@@ -16,6 +17,7 @@ from swarm import settings
 from swarm.errors import LockHeld, StoreError
 from swarm.locks.lease import Lease
 from swarm.locks.table import NAMESPACE, LockTable
+from swarm.messages.state import LOG as MESSAGES
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.usage import LOG as USAGE
 from swarm.status.log import LOG as STATUS
@@ -23,6 +25,7 @@ from swarm.stores.contract import Store
 
 _TASK = "migration"  # the lock of this task in the new store keeps a second migration out
 _TTL = 30.0
+_LOGS = (STATUS, TASKS, USAGE, MESSAGES)
 
 
 class Moved(NamedTuple):
@@ -33,6 +36,7 @@ class Moved(NamedTuple):
     status: int
     tasks: int
     usage: int
+    messages: int
     token: int
 
 
@@ -49,7 +53,7 @@ def migrate(
         _refuse_held(store)
     new.advance_tokens(NAMESPACE, old.highest_token(NAMESPACE))
     with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:
-        copies = {log: _copy(old, new, log, progress) for log in (STATUS, TASKS, USAGE)}
+        copies = {log: _copy(old, new, log, progress) for log in _LOGS}
         lease.check()
         _refuse_held(old)
         for log, copied in copies.items():
@@ -62,7 +66,7 @@ def migrate(
                     )
         token = old.highest_token(NAMESPACE)  # a lock may have been acquired and released meanwhile
         new.advance_tokens(NAMESPACE, token)
-    return Moved(copies[STATUS], copies[TASKS], copies[USAGE], token)
+    return Moved(copies[STATUS], copies[TASKS], copies[USAGE], copies[MESSAGES], token)
 
 
 def _refuse_held(store: Store) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from swarm import settings
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.errors import BadInput, SwarmError
+from swarm.notify.channels import invalid_channels
 from swarm.presets.registry import find
 from swarm.project import config, location
 from swarm.stores.location import Location
@@ -46,6 +47,8 @@ def _check_config(project: location.Project) -> Iterator[Check]:
         found = config.load(project)
         if found.agent:
             find(found.agent, found)
+        if wrong := invalid_channels(found):
+            raise BadInput(" ".join(wrong.values()))
     except BadInput as error:
         text = str(error) if found is None else f"{project.config}: {error}"
         yield Check("swarm.toml", FAULT, text, f"${{EDITOR:-vi}} {quoted(project.config)}")

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.locks import presence, reservations, table
+from swarm.messages import inbox, state
 from swarm.queue import events, usage
+from swarm.queue.log import SUBMISSIONS
 from swarm.status import log
 from swarm.stores.file.layout import directories
 from swarm.stores.file.state_dir import owner_name
@@ -46,7 +48,7 @@ _DOUBTFUL_FILESYSTEMS = {
 _LOCAL_DISK = "export SWARM_STATE_DIR=/a/directory/on/a/local/disk"
 _WARN_BYTES, _MIN_BYTES = 200 << 20, 5 << 20
 _WARN_INODES, _MIN_INODES = 2000, 50
-_FILES = ("status.log", ".tasks/tasks.log", ".usage/usage.log")
+_FILES = ("status.log", ".tasks/tasks.log", ".usage/usage.log", ".messages/messages.log")
 
 
 def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
@@ -225,8 +227,14 @@ def checked_directories(root: str) -> list[str]:
     """Return every directory that swarm may have made in a state directory."""
     return directories(
         root,
-        namespaces=(table.NAMESPACE, reservations.NAMESPACE, presence.NAMESPACE),
-        logs=(log.LOG, events.LOG, usage.LOG),
+        namespaces=(
+            table.NAMESPACE,
+            reservations.NAMESPACE,
+            presence.NAMESPACE,
+            SUBMISSIONS,
+            inbox.NAMESPACE,
+        ),
+        logs=(log.LOG, events.LOG, usage.LOG, state.LOG),
     )
 
 

@@ -13,7 +13,20 @@ _FOREIGN_KINDS = ("waiting", "died", "gate", "denied", "error", "failed")
 
 
 def fields(board: Board, rows: int) -> dict[str, Any]:
-    """Return the problems, workers and queue of a board, at most `rows` of each list."""
+    """Return the questions, problems, workers and queue of a board, at most `rows` of each
+    list.
+    """
+    questions = [
+        {
+            "id": it.id,
+            "task": it.task_id,
+            "worker": it.worker,
+            "text": foreign(it.text, _MAX_TEXT),
+            "options": [foreign(option, _MAX_TEXT) for option in it.options],
+            "needs": it.needs,
+        }
+        for it in board.questions[:rows]
+    ]
     problems = [
         {
             "kind": it.kind,
@@ -34,9 +47,11 @@ def fields(board: Board, rows: int) -> dict[str, Any]:
         for it in board.workers[:rows]
     ]
     counts = {**board.queue, "blocked": board.blocked}
+    lists = ((board.questions, questions), (board.problems, problems), (board.workers, workers))
     return {
+        "questions": questions,
         "problems": problems,
         "workers": workers,
-        "left_out": len(board.problems) - len(problems) + len(board.workers) - len(workers),
+        "left_out": sum(len(whole) - len(part) for whole, part in lists),
         "queue": {state: count for state, count in counts.items() if count},
     }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from swarm.board.board import ActiveTask, Problem
+from swarm.board.board import ActiveTask, Problem, QuestionRow
 from swarm.board.viewer import Viewer
 from swarm.errors import NoTask
 from swarm.formats import json_codec
@@ -32,6 +32,11 @@ _MANAGED = (
     "  The process that started you holds this task, renews its lease, and decides after your",
     "  exit whether it is done. Do the work, then end. Do not claim it or mark it as done.",
 )
+_WAIT_LINE = (
+    "  If you need an answer and cannot wait for it, end with one last line: [WAIT] your question",
+    "  The task then waits for the answer, and you go on with it.",
+)
+_ASK_TIMEOUT = 100  # seconds; agents end a command after two minutes, and then ask again
 _MAX_PROMPT = 4000  # characters of the agent's prompts together; `swarm task show` has the rest
 
 
@@ -55,13 +60,14 @@ class OwnTask:
 class Brief:
     """The state of the swarm for one worker.
 
-    `reserved` are the reservations of other workers.
+    `waiting` has open questions and other problems that wait for a person. `reserved` are
+    the reservations of other workers.
     """
 
     worker: str
     tasks: tuple[OwnTask, ...]
     others: tuple[ActiveTask, ...]
-    waiting: tuple[Problem, ...]
+    waiting: tuple[Problem | QuestionRow, ...]
     reserved: tuple[Reservation, ...]
     queue: dict[str, int]
 
@@ -130,6 +136,7 @@ class Brief:
             lines += [f"  {shown(line)}" for line in task.prompt.splitlines()]
             if task.managed:
                 lines += _MANAGED
+                lines += _WAIT_LINE if task.queued else ()
         more = len(self.tasks) - _MAX_ROWS
         return [*lines, f"And {more} more of yours."] if more > 0 else lines
 
@@ -149,14 +156,17 @@ class Brief:
                     commands["if you cannot do it, before you end"] = (
                         f"swarm task fail {mine} 'why'"
                     )
-                    commands["if only a person can answer a question, before you end"] = (
-                        f"swarm task fail {mine} --final 'your question'"
-                    )
+                    commands["if you need an answer, and can wait for it"] = _ask(mine)
                 commands["tell a person something, and go on"] = (
                     f"swarm log append HELP {who} {task} 'what they should know'"
                 )
                 continue
-            commands["ask a person"] = f"swarm log append HELP {who} {task} 'what you need to know'"
+            if own.queued:
+                commands["ask, and wait for the answer"] = _ask(mine)
+            else:
+                commands["ask a person"] = (
+                    f"swarm log append HELP {who} {task} 'what you need to know'"
+                )
             commands["keep it (every few minutes)"] = f"swarm lock heartbeat {task} {who}{token}"
             if own.queued:
                 commands["when it is done"] = f"swarm task done {mine} 'what you did'"
@@ -166,6 +176,9 @@ class Brief:
                 commands["to release it"] = f"swarm lock release {task} {who}{token}"
         if not self.tasks:
             commands["take the next task"] = f"swarm task claim --worker {who}"
+        commands["tell another worker something"] = (
+            f"swarm tell WORKER 'what it should know' --worker {who}"
+        )
         commands["before you edit files that others may edit"] = (
             f"swarm reserve 'src/some/dir/**' --worker {who}"
         )
@@ -189,7 +202,7 @@ def brief(store: Store, worker: str, assigned_task: str = "") -> Brief:
         worker=worker,
         tasks=tuple(sorted(own, key=lambda task: not task.queued)),
         others=tuple(task for task in board.workers if task.worker != worker),
-        waiting=tuple(problem for problem in board.problems if problem.kind == "waiting"),
+        waiting=(*board.questions, *(each for each in board.problems if each.kind == "waiting")),
         reserved=tuple(each for each in Reservations(store).all() if each.worker != worker),
         queue=board.queue,
     )
@@ -205,6 +218,11 @@ def _own_task(queue: TaskQueue, active: ActiveTask, max_prompt: int, *, managed:
             f"{prompt[:max_prompt]}\n… The whole prompt: swarm task show {quoted(active.task_id)}"
         )
     return OwnTask(active.task_id, active.token, active.lease_left, prompt, managed, queued)
+
+
+def _ask(mine: str) -> str:
+    """Return the command that asks about a task. `mine` names task, worker and token."""
+    return f"swarm ask 'your question' --timeout {_ASK_TIMEOUT} --task {mine}"
 
 
 def _section(title: str, rows: Sequence[str]) -> list[str]:

@@ -41,19 +41,25 @@ class HookEvent:
     `form` is the agent whose form the answer must have: "claude", "gemini" or "copilot".
     `directory` is the working directory of the agent, "" if unknown. `files` are the
     files that a tool is about to change. `is_repeated_stop` says that a hook has
-    already kept the agent from stopping. `tool` is the tool of the event, `kind` the kind
+    already kept the agent from stopping. `is_subagent` says that the event is one of a
+    subagent. `tool` is the tool of the event, `kind` the kind
     of a notification or of an error. `detail` is a text of the agent about the event.
+    `arguments` is the input of the tool. `shows_prompt` says that the agent shows its own
+    prompt while the hook of a request runs, if it has a terminal.
     """
 
     __slots__ = (
+        "arguments",
         "detail",
         "directory",
         "files",
         "form",
         "given_name",
         "is_repeated_stop",
+        "is_subagent",
         "kind",
         "name",
+        "shows_prompt",
         "tool",
     )
 
@@ -69,6 +75,9 @@ class HookEvent:
         tool: str = "",
         kind: str = "",
         detail: str = "",
+        is_subagent: bool = False,
+        arguments: dict[str, Any] | None = None,
+        shows_prompt: bool = True,
     ) -> None:
         self.name = name
         self.given_name = given_name or name
@@ -76,9 +85,20 @@ class HookEvent:
         self.directory = directory
         self.files = files
         self.is_repeated_stop = is_repeated_stop
+        self.is_subagent = is_subagent
         self.tool = tool
         self.kind = kind
         self.detail = detail
+        self.arguments = arguments or {}
+        self.shows_prompt = shows_prompt
+
+    @property
+    def reaches_agent(self) -> bool:
+        """Whether the agent itself reads the answer: a subagent has its own context, and
+        Copilot reads no answer to a prompt.
+        """
+        is_unread = self.form == "copilot" and self.name == "UserPromptSubmit"
+        return not self.is_subagent and not is_unread
 
 
 def parse(text: str, agent: str = "") -> HookEvent:
@@ -99,17 +119,20 @@ def parse(text: str, agent: str = "") -> HookEvent:
     if not isinstance(name, str) or not name:
         raise BadInput('the event on standard input has no "hook_event_name".')
     directory = fields.get("cwd")
-    tool = fields.get("tool_name")
+    tool, arguments = fields.get("tool_name"), fields.get("tool_input")
     return HookEvent(
         name=_OTHER_NAMES.get(name, name),
         given_name=name,
         form=agent or ("gemini" if name in _GEMINI_NAMES else "claude"),
         directory=directory if isinstance(directory, str) and "\0" not in directory else "",
-        files=tuple(_files(tool, fields.get("tool_input"))),
+        files=tuple(_files(tool, arguments)),
         is_repeated_stop=fields.get("stop_hook_active") is True,
+        is_subagent=bool(fields.get("agent_id")),
         tool=tool if isinstance(tool, str) else "",
         kind=_first_text(fields, ("notification_type", "error")),
         detail=_detail(fields)[:_MAX_DETAIL],
+        arguments=arguments if isinstance(arguments, dict) else {},
+        shows_prompt="turn_id" not in fields,  # Codex has this field
     )
 
 

@@ -8,7 +8,7 @@ few modules.
 from __future__ import annotations
 
 from swarm.formats import json_codec
-from swarm.locks.heartbeat import heartbeat_interval
+from swarm.locks.heartbeat import heartbeat_interval, memory_of
 from swarm.stores.cache import FileCache
 
 TYPE_CHECKING = False
@@ -24,18 +24,20 @@ class HookState:
     has the tasks that the agent had at the last heartbeat, with their tokens.
     `reminded` has the claims of which the agent was reminded, by task. `waits` has the
     tasks, with their tokens, for which a hook wrote that the agent waits. `news` has the
-    sentences that the agent must read at its next prompt.
+    sentences that the agent must read at its next prompt. `asks` names the tool calls
+    about which a hook asks.
     """
 
     def __init__(self, worker: str) -> None:
         self._files = FileCache.given()
-        self._name = f"agent-{worker}"
+        self._name = memory_of(worker)
         self.at = 0.0
         self.shortest = 0.0
         self.tokens: dict[str, int] = {}
         self.reminded: dict[str, int] = {}
         self.waits: dict[str, int] = {}
         self.news: list[str] = []
+        self.asks: list[str] = []
         self._load()
 
     def is_due(self, now: float) -> bool:
@@ -53,6 +55,7 @@ class HookState:
             "reminded": self.reminded,
             "waits": self.waits,
             "news": self.news,
+            "asks": self.asks,
         }
         self._files.put(self._name, json_codec.dumps(fields).encode())
 
@@ -67,11 +70,14 @@ class HookState:
             tokens, reminded, waits = (
                 _tokens(fields.get(key, {})) for key in ("tokens", "reminded", "waits")
             )
-            news = [text for text in fields.get("news", []) if isinstance(text, str)]
+            news, asks = (
+                [text for text in fields.get(key, []) if isinstance(text, str)]
+                for key in ("news", "asks")
+            )
         except (ValueError, TypeError, AttributeError):
             return
         self.at, self.shortest, self.tokens, self.reminded = at, shortest, tokens, reminded
-        self.waits, self.news = waits, news
+        self.waits, self.news, self.asks = waits, news, asks
 
 
 def _tokens(fields: Mapping[str, object]) -> dict[str, int]:

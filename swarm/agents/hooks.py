@@ -1,10 +1,13 @@
 """React to the events of a coding agent.
 
-    SessionStart         tell the agent its name, its task, who else works, what waits
-    UserPromptSubmit     keep the agent's leases alive; tell it what happened meanwhile
+    SessionStart         tell the agent its name, its task, who else works, what waits;
+                         deliver messages
+    UserPromptSubmit     keep the agent's leases alive; tell it what happened meanwhile;
+                         deliver messages
     PreToolUse           refuse an edit of a file that another worker has reserved
-    PermissionRequest    log that the agent waits for a person
-    PostToolUse          keep the agent's leases alive; report a task that it has lost
+    PermissionRequest    log that the agent waits for a person; see `hook_questions`
+    PostToolUse          keep the agent's leases alive; report a task that it has lost;
+                         deliver messages
     PostToolUseFailure   the same
     Notification         log that the agent waits for a person
     SubagentStart        tell a subagent whose task it works on
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any]
 MAX_FILES = 1000  # of one edit; more may take longer than the agent waits
+_ENDS_WAITS = ("UserPromptSubmit", "Stop", "StopFailure")
 
 
 class AgentHooks:
@@ -66,6 +70,8 @@ class AgentHooks:
 
         Ignore unknown events.
         """
+        if self._state.asks:
+            self._withdraw_questions(event)
         react = {
             "SessionStart": self._session_start,
             "UserPromptSubmit": self._prompt,
@@ -81,8 +87,8 @@ class AgentHooks:
         }.get(event.name)
         return react(event) if react else None
 
-    def _session_start(self, event: HookEvent) -> Answer:
-        return _context(event, self._brief().text(with_texts=False))
+    def _session_start(self, event: HookEvent) -> Answer | None:
+        return self._with_messages(event, self._brief().text(with_texts=False))
 
     def _prompt(self, event: HookEvent) -> Answer | None:
         news = list(self._state.news)
@@ -90,8 +96,7 @@ class AgentHooks:
             self._state.news = []
             self._state.save()
         lost = self._renew_if_due()
-        text = " ".join([*news, *([lost] if lost else [])])
-        return _context(event, text) if text else None
+        return self._with_messages(event, " ".join([*news, *([lost] if lost else [])]))
 
     def _subagent_start(self, event: HookEvent) -> Answer | None:
         tasks = [foreign_name(task) for task, _ in self._held_locks()]
@@ -103,6 +108,26 @@ class AgentHooks:
             "started you holds and ends the task: do not claim, end or release any task. Do not "
             "edit a file that another worker has reserved.",
         )
+
+    def keep_alive(self) -> None:
+        """Renew the agent's leases if they need it. The agent reads at its next prompt
+        which tasks it has lost.
+        """
+        if self._state.is_due(time.time()) and (lost := self._renew()):
+            self._state.news.append(lost)
+            self._state.save()
+
+    def _withdraw_questions(self, event: HookEvent) -> None:
+        """Withdraw the questions of hooks that the agent's own prompt has answered.
+
+        A tool that has ended was allowed. Other tools may run while the agent waits.
+        """
+        if event.name not in ("PostToolUse", "PostToolUseFailure", *_ENDS_WAITS):
+            return
+        from swarm.agents.hook_questions import HookQuestions
+
+        questions = HookQuestions(self._store, self._worker, self._assigned_task)
+        questions.withdraw(self._state, None if event.name in _ENDS_WAITS else event)
 
     def _waits(self, event: HookEvent) -> None:
         from swarm.agents import hook_waits
@@ -132,8 +157,20 @@ class AgentHooks:
         return self._refusal(event, path, held)
 
     def _after_tool(self, event: HookEvent) -> Answer | None:
-        lost = self._renew_if_due()
-        return _context(event, lost) if lost else None
+        return self._with_messages(event, self._renew_if_due())
+
+    def _with_messages(self, event: HookEvent, text: str) -> Answer | None:
+        """Return a text and the messages for this worker as context, None if there is
+        neither.
+        """
+        from swarm.agents.messages import hook as hook_messages
+
+        received = hook_messages.receive(self._store, self._worker) if event.reaches_agent else None
+        if received is None:
+            return _context(event, text) if text else None
+        messages = hook_messages.shown(received, self._worker)
+        answer = _context(event, f"{text.rstrip()}\n\n{messages}".lstrip())
+        return hook_messages.MessageAnswer(answer, received)
 
     def _renew_if_due(self) -> str:
         """End a logged wait, renew the agent's leases, and return a text about the tasks
@@ -190,9 +227,7 @@ class AgentHooks:
             return None
         brief = self._brief()
         waiting = {problem.task_id for problem in brief.waiting}
-        claimed = {
-            task.id for task in self._queue().tasks("running") if task.worker == self._worker
-        }
+        claimed = {task.id for task in self._queue().claimed_by(self._worker)}
         for own in brief.tasks:
             if own.managed or own.task_id not in claimed - waiting or own.token is None:
                 continue
@@ -284,8 +319,8 @@ class AgentHooks:
         text = (
             f"{refusal(path, held.pattern, held.worker, held.task_id)}, {until}. "
             "Do not change it, not even with other tools. Work on other files. "
-            f"If you cannot go on without it: swarm log append WAIT {quoted(self._worker)} TASK "
-            f"'why'."
+            f"If you cannot go on without it: swarm ask 'why you need it' --worker "
+            f"{quoted(self._worker)}."
         )
         return _denied(event, text)
 
@@ -304,8 +339,8 @@ class AgentHooks:
             f"If it is done: swarm task done {mine} 'what you did'. "
             f"If it failed: swarm task fail {mine} 'what went wrong'. "
             f"If it is unfinished: swarm task release {mine}. "
-            f"If you wait for a person: swarm log append WAIT {quoted(self._worker)} "
-            f"{quoted(task)} 'what for'. "
+            f"If a person must decide something: swarm ask 'your question' --task {quoted(task)} "
+            f"--worker {quoted(self._worker)}. "
             "(This reminder comes once.)"
         )
 

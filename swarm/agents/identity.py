@@ -82,6 +82,17 @@ def find() -> AgentProcess:
     return AgentProcess(*family.starter())
 
 
+def answer_source() -> str:
+    """Return who runs this process: PERSON or AGENT of `swarm.queue.questions.question`.
+
+    `swarm.agents.person` has the rule.
+    """
+    from swarm.agents.person import why_agent  # most commands do not need it
+    from swarm.queue.questions.question import AGENT, PERSON
+
+    return AGENT if why_agent() else PERSON
+
+
 def _name_of_process(name: str, pid: int) -> str:
     """Return `NAME@HOST-PID`, with the container's number before the pid where the
     host's name is shared. A hash stands for a host name that is long or has odd signs.

@@ -22,7 +22,7 @@ MAX_ANSWER = 64 << 10  # characters of one field of an answer
 
 def waits(name: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether a call may wait for other workers."""
-    return name == "wait" or bool(arguments.get("wait"))
+    return name in ("ask", "wait") or bool(arguments.get("wait"))
 
 
 def too_large(arguments: Mapping[str, Any]) -> str:

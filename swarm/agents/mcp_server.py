@@ -28,6 +28,7 @@ from swarm import __version__
 from swarm.agents.mcp_bounds import MAX_CALLS, MAX_WAITING, bounded, too_large, waits
 from swarm.agents.mcp_messages import message_of
 from swarm.agents.mcp_tools import INSTRUCTIONS, TOOLS, ToolDescription
+from swarm.agents.messages.receipts import Receipts
 from swarm.agents.session import AgentSession
 from swarm.agents.stdio_pump import Line, StdioPump
 from swarm.agents.tools import AgentTools, Answer, with_losses
@@ -48,19 +49,21 @@ def serve(session: AgentSession, end_process: Callable[[], object]) -> None:
     client or the store blocks it, the session ends and `end_process` is called.
     """
     logging.basicConfig(level=logging.CRITICAL)  # errors go to the client, not to standard error
+    receipts = Receipts()
     server: Server[dict[str, Any]] = Server(
         "swarm",
         version=__version__,
         instructions=INSTRUCTIONS,
         on_list_tools=_list_tools,
-        on_call_tool=_Calls(AgentTools(session)).call,
+        on_call_tool=_Calls(AgentTools(session), receipts).call,
     )
     end_session = _once(session.close)
     pump = StdioPump(end_session, end_process)
     try:
-        anyio.run(_serve, server, pump)
+        anyio.run(_serve, server, pump, receipts)
     finally:
         pump.finish()
+        receipts.finish()
         end_session()
 
 
@@ -81,14 +84,14 @@ def _once(action: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-async def _serve(server: Server[dict[str, Any]], pump: StdioPump) -> None:
+async def _serve(server: Server[dict[str, Any]], pump: StdioPump, receipts: Receipts) -> None:
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Line | None] = asyncio.Queue()
     pump.start(lambda line: loop.call_soon_threadsafe(lines.put_nowait, line))
     to_server, incoming = anyio.create_memory_object_stream[Message]()
     async with anyio.create_task_group() as group:
         group.start_soon(_pass_on, lines, to_server, pump)
-        await server.run(incoming, _Answers(pump), server.create_initialization_options())
+        await server.run(incoming, _Answers(pump, receipts), server.create_initialization_options())
         group.cancel_scope.cancel()
 
 
@@ -109,11 +112,16 @@ async def _pass_on(
 class _Answers:
     """The stream to which the SDK writes its messages."""
 
-    def __init__(self, pump: StdioPump) -> None:
+    def __init__(self, pump: StdioPump, receipts: Receipts) -> None:
         self._pump = pump
+        self._receipts = receipts
 
     async def send(self, item: SessionMessage, /) -> None:
-        self._pump.write(_encoded(item.message))
+        message = item.message
+        then = None
+        if isinstance(message, types.JSONRPCResponse):
+            then = self._receipts.take(message.id)
+        self._pump.write(_encoded(message), then)
 
     async def aclose(self) -> None:
         pass
@@ -155,8 +163,9 @@ class _Calls:
     A call counts until its thread has ended, even if the client cancelled the call.
     """
 
-    def __init__(self, tools: AgentTools) -> None:
+    def __init__(self, tools: AgentTools, receipts: Receipts) -> None:
         self._tools = tools
+        self._receipts = receipts
         self._calls = threading.BoundedSemaphore(MAX_CALLS)
         self._waiting = threading.BoundedSemaphore(MAX_WAITING)
 
@@ -179,6 +188,7 @@ class _Calls:
             return _error(with_losses(str(error), tools.lost()))
         except Exception as error:
             return _error(with_losses(f"this is a fault in swarm: {error!r}.", tools.lost()))
+        self._receipts.expect(context.request_id, answer)
         return _result(answer, tools.lost())
 
     def _begin(self, name: str, arguments: dict[str, Any]) -> BackgroundCall[Answer]:
@@ -203,7 +213,10 @@ class _Calls:
         def work() -> Answer:
             try:
                 tool: Callable[..., Answer] = getattr(self._tools, name)
-                return tool(lambda: call.is_abandoned, **arguments)
+                answer = tool(lambda: call.is_abandoned, **arguments)
+                if name != "inbox":
+                    self._tools.mention_unread(answer)
+                return answer
             finally:
                 release()
 

@@ -24,6 +24,7 @@ _YES_NO: Schema = {"type": "boolean"}
 _NUMBER: Schema = {"type": "integer"}
 _OBJECT: Schema = {"type": "object"}
 _LIST: Schema = {"type": "array"}
+_TEXTS: Schema = {"type": "array", "items": _TEXT}
 _WAIT: Schema = {"type": "number", "description": f"seconds, up to {MAX_WAIT:g}"}
 _ALWAYS: Schema = {"must_stop": _YES_NO, "next": _TEXT}
 _REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
@@ -68,8 +69,8 @@ class ToolDescription:
 
 TOOLS = {
     "claim": ToolDescription(
-        "Take the best ready task, or a named one.",
-        {"task": _TEXT, "wait": _WAIT},
+        "Take the best ready task, or a named one; workspace: a worktree.",
+        {"task": _TEXT, "wait": _WAIT, "workspace": _YES_NO},
         {
             "claimed": _YES_NO,
             "task": _TEXT,
@@ -77,6 +78,8 @@ TOOLS = {
             "command": {},
             "meta": _OBJECT,
             "previous": _OBJECT,
+            "workspace": _TEXT,
+            "check": _TEXT,
             "attempt": _TEXT,
             "token": _NUMBER,
             "why": _TEXT,
@@ -109,6 +112,39 @@ TOOLS = {
         {"said": _YES_NO, "reason": _TEXT},
         ("state", "text"),
     ),
+    "ask": ToolDescription(
+        "Ask about your task, and wait for the answer. person: no agent may answer.",
+        {
+            "text": _TEXT,
+            "options": _TEXTS,
+            "default": _TEXT,
+            "after": {"type": "number", "description": "seconds until default counts"},
+            "person": _YES_NO,
+            "task": _TEXT,
+            "wait": _WAIT,
+        },
+        {
+            "answered": _YES_NO,
+            "waiting": _YES_NO,
+            "question": _TEXT,
+            "answer": _TEXT,
+            "answered_by": _TEXT,
+            "answered_as": _TEXT,
+            "reason": _TEXT,
+        },
+        ("text",),
+        idempotent=True,
+    ),
+    "answer": ToolDescription(
+        "Answer a question of another agent.",
+        {"question": _TEXT, "text": _TEXT},
+        {"answered": _YES_NO, "question": _TEXT, "reason": _TEXT},
+        ("question", "text"),
+        idempotent=True,
+    ),
+    "questions": ToolDescription(
+        "List the open questions.", {}, {"questions": _LIST, "left_out": _NUMBER}, read_only=True
+    ),
     "lock": ToolDescription(
         "Lock a name, such as a file, against other agents until unlock.",
         {"name": _TEXT, "wait": _WAIT},
@@ -129,7 +165,7 @@ TOOLS = {
             "release: "
             "true ends it."
         ),
-        {"paths": {"type": "array", "items": _TEXT}, "release": _YES_NO},
+        {"paths": _TEXTS, "release": _YES_NO},
         {"reserved": _YES_NO, "paths": _LIST, **_REFUSED},
         ("paths",),
         idempotent=True,
@@ -144,6 +180,23 @@ TOOLS = {
         {"met": _YES_NO, "never": _YES_NO, "text": _TEXT},
         ("task",),
         read_only=True,
+    ),
+    "tell": ToolDescription(
+        "Send a message to a worker, task:ID, label:L or all. attempt: to this attempt only.",
+        {"to": _TEXT, "text": _TEXT, "attempt": _YES_NO},
+        {
+            "sent": _YES_NO,
+            "id": _TEXT,
+            "recipients": _LIST,
+            "left_out": _NUMBER,
+            "reason": _TEXT,
+        },
+        ("to", "text"),
+    ),
+    "inbox": ToolDescription(
+        "Read your messages, each once.",
+        {},
+        {"messages": _LIST, "left": _NUMBER},
     ),
     "board": ToolDescription(
         "Show problems, who works on what, the queue, what you hold.",

@@ -10,16 +10,21 @@ store is slow.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from swarm.errors import LockHeld, LockLost, NotYours, StoreError, SwarmError, WrongState
+from swarm.agents.finishing import Finishing
+from swarm.agents.session_questions import SessionQuestions
+from swarm.errors import LockHeld, LockLost, NoTask, NotYours, StoreError, SwarmError, WrongState
 from swarm.inputs import check_name, check_plain_name, check_ttl
 from swarm.locks.lease import Lease
 from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
+from swarm.queue.questions.question import Question
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.stores.contract import Store
 from swarm.system.background import BackgroundCall
@@ -65,6 +70,8 @@ class AgentSession:
         self._files = Reservations(store)
         self._files_lock = f"files of {self.worker}"
         self._reserving = threading.RLock()
+        self.finishing = Finishing(store, self.queue, self.worker)
+        self.questions = SessionQuestions(self.queue)
         self._held: dict[str, HeldLock] = {}
         # the last ended claim of each task: ending it again is accepted
         self._finished: dict[str, Claim] = {}
@@ -143,11 +150,33 @@ class AgentSession:
             )
         return self.queue.retry_claim(lambda: self._claim_now(task), wait, stopped)
 
-    def end(self, how: str, task: str, text: str = "", *, final: bool = False) -> Task:
+    def make_workspace(self, claim: Claim) -> str:
+        """Make the workspace of a claim of this session, and return its directory. If
+        that fails, release the claim and raise the error.
+        """
+        try:
+            return self.finishing.make_workspace(claim)
+        except SwarmError:
+            if held := self._get(claim.task.id):
+                self._forget(held)
+            raise
+
+    def end(
+        self,
+        how: str,
+        task: str,
+        text: str = "",
+        *,
+        final: bool = False,
+        wait: float = math.inf,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Task:
         """End a claim and return the task. `how` is done, fail or release.
 
-        Raise LockLost if another worker has the task, NotYours if this session never
-        claimed the task, WrongState if the task is the assigned task.
+        For done, the check runs first: raise WorkRefused if it fails, and StillChecking
+        if it takes longer than `wait` seconds; the claim goes on. Raise LockLost if
+        another worker has the task, NotYours if this session never claimed the task,
+        WrongState if the task is the assigned task.
         """
         held = self._get(check_name(task, "task_id"))
         claim = held.claim if held else self._finished.get(task)
@@ -164,11 +193,27 @@ class AgentSession:
             raise NotYours(task, f"This session has not claimed {foreign_name(task)}: {why}.")
         try:
             if how == "done":
-                ended = self.queue.done(task, self.worker, claim.token, text)
+                ended = self.finishing.finish(
+                    claim,
+                    text,
+                    wait=wait,
+                    must_end=lambda: self._why_to_end(task),
+                    stopped=stopped,
+                )
             elif how == "fail":
-                ended = self.queue.fail(task, self.worker, claim.token, text, final=final)
+                work = self.finishing.saved_work(claim)
+                ended = self.queue.fail(
+                    task, self.worker, claim.token, text, final=final, work=work
+                )
             else:
-                ended = self.queue.release(task, self.worker, claim.token, text)
+                work = self.finishing.saved_work(claim)
+                ended = self.queue.release(task, self.worker, claim.token, text, work=work)
+        except NoTask:
+            gone = "the queue was removed or replaced. Stop working on the task."
+            lost = LockLost(task, f"there is no task {foreign_name(task)} any more: {gone}")
+            if held is not None:
+                self._lose(held, lost, reported=True)
+            raise lost from None
         except LockLost as lost:
             if held is not None:
                 self._lose(held, lost, reported=True)
@@ -177,6 +222,25 @@ class AgentSession:
             self._finished[task] = claim
             self._forget(held)
         return ended
+
+    def ask(self, task: str, text: str, **given: Any) -> Question:
+        """Ask about a claim of the session or about the assigned task, and wait, see
+        `SessionQuestions.ask`. Raise NotYours if the session has no such task.
+        """
+        held, assigned = self.has(check_name(task, "task_id")), self._assigned_task
+        if held is not None and held.claim is not None:
+            claim = (task, self.worker, held.claim.token)
+        elif why := self.why_lost(task):
+            raise LockLost(task, why)
+        elif assigned is not None and task == assigned[0]:
+            claim = (task, self._locks.status(task).holder or self.worker, assigned[1])
+        else:
+            raise NotYours(task, f"This session has not claimed {foreign_name(task)}.")
+        return self.questions.ask(claim, text, **given)
+
+    def _why_to_end(self, task: str) -> str:
+        """Return why the check of a task must end now, "" if it may go on."""
+        return "the session has ended" if self._ended else self.why_lost(task)
 
     # Locks ----------------------------------------------------------------------------
 
@@ -320,7 +384,8 @@ class AgentSession:
     def _release(self, held: HeldLock, reason: str) -> None:
         try:
             if held.claim is not None:
-                self.queue.release(held.name, self.worker, held.claim.token, reason)
+                work = self.finishing.saved_work(held.claim)
+                self.queue.release(held.name, self.worker, held.claim.token, reason, work=work)
             else:
                 self._locks.release(held.name, self.worker, held.lease.token)
         except SwarmError:

@@ -70,6 +70,8 @@ class StdioPump:
         signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
         self._lines = _Splitter()
         self._unsent: deque[memoryview] = deque()
+        # What to call when so many bytes were written.
+        self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
         # Each counter is changed by one thread only.
         self._queued = self._sent = 0
         self._passed_on = self._accepted = 0
@@ -92,9 +94,14 @@ class StdioPump:
         self._accepted += _cost(line)
         self._wake()
 
-    def write(self, line: bytes) -> None:
-        """Send a line, given with its newline, without waiting for the client."""
+    def write(self, line: bytes, then: Callable[[], object] | None = None) -> None:
+        """Send a line, given with its newline, without waiting for the client.
+
+        When the line is written, call `then` in the pump's thread. It must not wait.
+        """
         self._queued += len(line)
+        if then is not None:
+            self._awaited.append((self._queued, then))
         self._unsent.append(memoryview(line))
         self._wake()
 
@@ -178,6 +185,8 @@ class StdioPump:
         if done < len(line):
             self._unsent.appendleft(line[done:])
         self._sent += done
+        while self._awaited and self._awaited[0][0] <= self._sent:
+            self._awaited.popleft()[1]()
 
     def _wake(self) -> None:
         try:

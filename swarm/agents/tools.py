@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from swarm.agents import board_answer
+from swarm.agents import board_answer, question_tools
+from swarm.agents.finishing import StillChecking
+from swarm.agents.messages.tools import MessageAnswer, MessageTools
 from swarm.agents.session import AgentSession
+from swarm.board import waiting
 from swarm.board.viewer import Viewer
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
 from swarm.inputs import check_plain_name, check_wait, is_plain_name
+from swarm.landing.claimed import WorkRefused
 from swarm.locks.path_pattern import checked_pattern, project_root
-from swarm.queue import claim_report, waiting
-from swarm.queue.events import DONE, FAILED
+from swarm.locks.waits import Waiting
+from swarm.queue import claim_report
+from swarm.queue.events import DONE, FAILED, SUBMITTED
 from swarm.queue.previous import MAX_NOTE_BYTES, Previous
 from swarm.status import events
 from swarm.status.log import StatusLog
@@ -55,6 +60,8 @@ class AgentTools:
         self._log = StatusLog(session.store)
         self._viewer = Viewer(session.store)
         self._looking = threading.Lock()
+        self._messages = MessageTools(session)
+        self.mention_unread = self._messages.mention_unread
 
     def lost(self) -> list[Answer]:
         """Return the lost tasks and locks that the agent does not know of yet, and mark
@@ -69,17 +76,24 @@ class AgentTools:
         """Undo the effect of an answer that the agent did not receive."""
         if answer.get("claimed") or answer.get("locked"):
             self._session.undo(answer.get("task") or answer["name"])
-        elif isinstance(answer, _Reserved):
+        elif isinstance(answer, _Reserved | MessageAnswer):
             answer.undo()
+        elif answer.get("answered") and "answer" in answer:
+            self._session.questions.forget(answer["question"])
 
     # Tasks ----------------------------------------------------------------------------
 
-    def claim(self, stopped: Stopped, task: str | None = None, wait: float = 0.0) -> Answer:
+    def claim(
+        self, stopped: Stopped, task: str | None = None, wait: float = 0.0, workspace: bool = False
+    ) -> Answer:
         try:
             claim = self._session.claim(task, _bounded(wait), stopped)
+            directory = self._session.make_workspace(claim) if workspace else ""
         except (NoTask, LockHeld, WrongState) as error:
             return self._not_claimed(error, task)
         report = claim_report.fields(claim)
+        where = f" Work only in {shown(directory)}." if directory else ""
+        check = self._session.finishing.check_of(claim)
         asked = {name: report[name] for name in ("prompt", "command") if report[name]}
         return {
             "claimed": True,
@@ -88,21 +102,76 @@ class AgentTools:
             **asked,
             **({"meta": dict(claim.task.spec.meta)} if claim.task.spec.meta else {}),
             **_previous(claim.task.previous),
+            **({"workspace": directory} if directory else {}),
+            **({"check": shown(check)} if check else {}),
             "attempt": f"{report['attempt']} of {claim.task.spec.max_attempts}",
             "token": report["token"],
             "next": (
-                f"Do this task now. Its lease is kept for you. At the end call done or fail "
+                f"Do this task now.{where} Its lease is kept for you."
+                f"{_CHECKED if check else ''} At the end call done or fail "
                 f"with {_argument('task', claim.task.id)}."
             ),
         }
 
     def done(self, stopped: Stopped, task: str, result: str = "") -> Answer:
-        return self._end("done", task, result)
+        try:
+            return self._end("done", task, result, stopped=stopped)
+        except WorkRefused as error:
+            lines = [f"| {shown(line)}" for line in error.last_lines]
+            return {
+                "ended": False,
+                "must_stop": False,
+                "reason": foreign(str(error), MAX_NOTE_BYTES),
+                **({"output": lines} if lines else {}),
+                "next": (
+                    "The task is still yours. Repair what the reason names, then call done again. "
+                    "If you cannot, call fail."
+                ),
+            }
+        except StillChecking:
+            return {
+                "ended": False,
+                "must_stop": False,
+                "reason": "The check still runs.",
+                "next": "Change nothing. Call done again to wait for the check.",
+            }
 
     def fail(self, stopped: Stopped, task: str, reason: str, then: str = "retry") -> Answer:
         return self._end(
             "release" if then == "release" else "fail", task, reason, final=then == "never"
         )
+
+    # Questions ------------------------------------------------------------------------
+
+    def ask(
+        self,
+        stopped: Stopped,
+        text: str,
+        options: Sequence[str] = (),
+        default: str = "",
+        after: float | None = None,
+        person: bool = False,
+        task: str | None = None,
+        wait: float = MAX_WAIT,
+    ) -> Answer:
+        return question_tools.ask(
+            self._session,
+            task if task is not None else self._only_task(),
+            self._stop,
+            text=text,
+            options=options,
+            default=default,
+            after=after,
+            person=person,
+            wait=_bounded(wait),
+            stopped=stopped,
+        )
+
+    def answer(self, stopped: Stopped, question: str, text: str) -> Answer:
+        return question_tools.answer(self._session, question, text)
+
+    def questions(self, stopped: Stopped) -> Answer:
+        return question_tools.questions(self._session)
 
     # Locks ----------------------------------------------------------------------------
 
@@ -217,9 +286,10 @@ class AgentTools:
         return {"said": True, "must_stop": False, "next": then.get(state, "It is in the log now.")}
 
     def wait(self, stopped: Stopped, task: str, until: str = DONE, timeout: float = 50.0) -> Answer:
-        answer = waiting.wait_for(
-            self._session.store, task, until, _bounded(timeout), stopped=stopped
-        )
+        with Waiting(f"{task} to be {until}"):
+            answer = waiting.wait_for(
+                self._session.store, task, until, _bounded(timeout), stopped=stopped
+            )
         then = "The condition is met."
         if not answer.met:
             then = (
@@ -245,6 +315,14 @@ class AgentTools:
             **board_answer.fields(board, _MAX_ROWS),
             "next": self._then(bool(board.queue["ready"])),
         }
+
+    # Messages -------------------------------------------------------------------------
+
+    def tell(self, stopped: Stopped, to: str, text: str, attempt: bool = False) -> Answer:
+        return self._messages.tell(to, text, attempt=attempt)
+
+    def inbox(self, stopped: Stopped) -> Answer:
+        return self._messages.inbox()
 
     # Answers --------------------------------------------------------------------------
 
@@ -283,9 +361,17 @@ class AgentTools:
         about = {"why": report["why"], "reason": reason, "held_by": holders}
         return {"claimed": False, "must_stop": not has, **about, **due, "next": advice}
 
-    def _end(self, how: str, task: str, text: str, *, final: bool = False) -> Answer:
+    def _end(
+        self,
+        how: str,
+        task: str,
+        text: str,
+        *,
+        final: bool = False,
+        stopped: Stopped = lambda: False,
+    ) -> Answer:
         try:
-            ended = self._session.end(how, task, text, final=final)
+            ended = self._session.end(how, task, text, final=final, wait=MAX_WAIT, stopped=stopped)
         except LockLost as lost:
             return {
                 "ended": False,
@@ -305,6 +391,8 @@ class AgentTools:
                 "next": "Go on with the task, and exit when it is done.",
             }
         then = "Stop working on it."
+        if ended.submission is not None and ended.state == SUBMITTED:
+            then = f"Stop working on it. It {shown(ended.submission.waits_for)}."
         if how == "fail" and ended.state != FAILED:
             left = ended.spec.max_attempts - ended.attempts
             then = (
@@ -367,6 +455,7 @@ class AgentTools:
         return True
 
 
+_CHECKED = " When you call done, the check runs, and must succeed."
 _UNCLAIMED = "Stop: do not work on a task that you have not claimed."
 _HELD_HERE = (
     "If you did that, go on. If another agent of this session may have done it, stop. "
@@ -398,7 +487,19 @@ def _previous(previous: Previous) -> Answer:
         if text
     }
     lines = [f"| {shown(line)}" for line in previous.feedback.splitlines()]
-    found = {**quotes, **({"feedback": lines} if lines else {})}
+    answers = [
+        {
+            "question": foreign(asked),
+            "answer": foreign(given, MAX_NOTE_BYTES),
+            "answered_as": source,
+        }
+        for asked, given, source in previous.answers
+    ]
+    found = {
+        **quotes,
+        **({"feedback": lines} if lines else {}),
+        **({"answers": answers} if answers else {}),
+    }
     return {"previous": found} if found else {}
 
 

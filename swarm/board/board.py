@@ -1,12 +1,13 @@
-"""A swarm at one moment, as plain data: problems first, then each worker with its task,
-then the queue.
+"""A swarm at one moment, as plain data: open questions first, then problems, then each
+worker with its task, then the queue.
 
 `board.viewer` makes a `Board` from a store. The kinds of problem, in their order on the
 board:
 
-    waiting     the task waits for a user: its latest record is WAIT or HELP
+    waiting     the task waits for a user: its latest record is WAIT or HELP, and it is
+                no question that the board shows
     budget      a budget is reached: swarm asks before agents spend more
-    idle        tasks are ready, and no worker runs
+    idle        tasks are ready or work waits to land, and no worker runs
     died        a worker ended without saying so, or with an error
     namesake    several workers with one name run
     unserved    workers run, but none of them accepts the task
@@ -45,6 +46,33 @@ KINDS = (
     "lease",
     "blocked",
 )
+
+
+class QuestionRow(FrozenRecord):
+    """A question that waits for its answer, see `swarm.queue.questions.question`.
+
+    `text`, `options`, `default` and `about` are words of the agent. `default` counts from
+    `due` on; both are "" if there is none.
+    """
+
+    id: str
+    task_id: str
+    worker: str
+    text: str
+    options: tuple[str, ...]
+    default: str
+    due: str
+    since: str
+    kind: str
+    needs: str
+    is_free: bool
+    is_parked: bool
+    about: dict[str, object]
+
+    @property
+    def fix(self) -> str:
+        """The command that answers it."""
+        return f"swarm answer {self.id} '…'"
 
 
 class Problem(FrozenRecord):
@@ -111,6 +139,21 @@ class LivingWorker(FrozenRecord):
     pid: int
 
 
+class LandingRow(FrozenRecord):
+    """Work that waits to land, in the line of its branch.
+
+    `position` counts from 1 for each branch; `branch` is "" for work that waits only for
+    its review. `why` says what it waits for.
+    """
+
+    branch: str
+    position: int
+    task_id: str
+    worker: str
+    since: str
+    why: str
+
+
 class ClosedGate(FrozenRecord):
     """A gate that is closed now. `until` is "" if only a user opens it."""
 
@@ -151,7 +194,7 @@ class Board(FrozenRecord):
     workers: tuple[ActiveTask, ...]
     locks: tuple[LockRow, ...]
     queue: dict[str, int]
-    """The number of tasks in each of the six states."""
+    """The number of tasks in each state."""
     blocked: int
     seen: tuple[WorkerLastSeen, ...]
     """The latest record comes first."""
@@ -163,6 +206,10 @@ class Board(FrozenRecord):
     living: tuple[LivingWorker, ...] = ()
     gates: tuple[ClosedGate, ...] = ()
     usage: TotalUsage = TotalUsage()
+    landing: tuple[LandingRow, ...] = ()
+    """The work that waits to land, branch by branch."""
+    questions: tuple[QuestionRow, ...] = ()
+    """The open questions, the oldest first."""
     hint: str = ""
     """What to do if no worker has started yet, else ""."""
     location: Location = Location()
@@ -182,7 +229,7 @@ class Board(FrozenRecord):
         ]
         work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in self.workers]
         living = [(each.worker, each.agent, each.pid) for each in self.living]
-        more = (living, self.gates, self.usage, self.hint)
+        more = (self.questions, living, self.gates, self.usage, self.landing, self.hint)
         return problems, work, self.queue, self.blocked, self.is_empty, more
 
     def fields(self) -> dict[str, Any]:
@@ -191,6 +238,7 @@ class Board(FrozenRecord):
             "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,
             "location": self.location.as_dict(),
+            "questions": [question.as_dict() for question in self.questions],
             "problems": [problem.as_dict() for problem in self.problems],
             "workers": [work.as_dict() for work in self.workers],
             "locks": [lock.as_dict() for lock in self.locks],
@@ -200,5 +248,6 @@ class Board(FrozenRecord):
             "living": [worker.as_dict() for worker in self.living],
             "gates": [gate.as_dict() for gate in self.gates],
             "usage": self.usage.as_dict(),
+            "landing": [row.as_dict() for row in self.landing],
             "hint": self.hint,
         }

@@ -17,7 +17,7 @@ from __future__ import annotations
 from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
 from swarm.queue.accepted import Accepted
-from swarm.queue.events import READY
+from swarm.queue.events import READY, SUBMITTED
 from swarm.queue.task_state import effective_state
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, foreign_name, quoted
@@ -56,12 +56,11 @@ class Staffing:
         found = [_gate_problem(gate, now) for gate in self.gates]
         found += [_died_problem(presence) for presence in self._died]
         found += self._namesakes()
-        if not counts[READY]:
-            return found
         if self.living:
-            return [*found, *self._unserved()]
-        if self._is_idle() and (self._died or has_ever_run(self._store)):
-            found.append(self._idle_problem(counts[READY]))
+            return [*found, *self._unserved()] if counts[READY] else found
+        work = counts[READY] or counts[SUBMITTED]
+        if work and self._is_idle() and (self._died or has_ever_run(self._store)):
+            found.append(self._idle_problem(counts))
         return found
 
     def hint(self, counts: Mapping[str, int]) -> str:
@@ -126,9 +125,14 @@ class Staffing:
             found.append(Problem("unserved", first.id, "", first.since, text, fix))
         return found
 
-    def _idle_problem(self, ready: int) -> Problem:
+    def _idle_problem(self, counts: Mapping[str, int]) -> Problem:
+        ready, submitted = counts[READY], counts[SUBMITTED]
         text = f"{ready:,} tasks are ready" if ready != 1 else "1 task is ready"
-        return Problem("idle", "", "", "", f"{text}, and no worker runs", self._start_command())
+        fix = self._start_command()
+        if not ready:
+            text = f"the work of {submitted:,} task{'s' * (submitted != 1)} waits to land"
+            fix = "swarm land"
+        return Problem("idle", "", "", "", f"{text}, and no worker runs", fix)
 
     def _start_command(self) -> str:
         ready = self._ready()

@@ -1,20 +1,20 @@
-"""A board as lines of text for a screen: problems first, then each worker with its
-task, then the queue. No line is wider than `columns`. If a height is given, a section
-that does not fit is cut. The last line of a cut section says how much is missing and
-which command shows the rest.
+"""A board as lines of text for a screen: questions first, then problems, then each
+worker with its task, then the queue. No line is wider than `columns`. If a height is
+given, a section that does not fit is cut. The last line of a cut section says how much is
+missing and which command shows the rest. Questions are the last section to be cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from swarm.board.board import ActiveTask, Board, Problem, TotalUsage
+from swarm.board.board import ActiveTask, Board, LandingRow, Problem, QuestionRow, TotalUsage
+from swarm.board.lines import Line, Paint, painted, wrapped
+from swarm.board.question_text import question_lines
 from swarm.system.clock import from_iso
 from swarm.terminal.text import cut, duration, fill, money, shown, width
 
-Paint = Callable[[str, str], str]
-Line = list[tuple[str, str]]  # pieces of text, each with its colour, "" for none
-
+_SMALL_SCREEN = 14  # lines; below, the lines of the head are left to questions
 _TEXT_ROWS = 3  # of the text of a problem, if there is room
 _DEFAULT_ROWS = 20  # of each section, if there is no height
 _LABELS = {
@@ -51,13 +51,17 @@ _MORE = {
 }
 _BARS = {
     "done": ("█", "green"),
+    "submitted": ("▟", "green"),
     "running": ("▓", "bold"),
+    "asking": ("▞", "yellow"),
     "ready": ("▒", ""),
     "waiting": ("░", "dim"),
     "failed": ("▚", "red"),
 }
 _QUEUE = {
     "running": "bold",
+    "asking": "yellow",
+    "submitted": "green",
     "ready": "",
     "waiting": "",
     "done": "green",
@@ -67,37 +71,74 @@ _QUEUE = {
 
 
 def text(
-    board: Board, columns: int, height: int | None = None, paint: Paint = lambda text, colour: text
+    board: Board,
+    columns: int,
+    height: int | None = None,
+    paint: Paint = lambda text, colour: text,
+    selected: QuestionRow | Problem | None = None,
 ) -> list[str]:
-    """Return the lines of a board, without newlines."""
-    lines = _Screen(board, max(20, columns)).lines(height)
-    return [_painted(line, columns, paint) for line in lines[:height]]
+    """Return the lines of a board, without newlines.
+
+    The selected question or problem has a mark.
+    """
+    lines = _Screen(board, max(20, columns), selected).lines(height)
+    if height is not None and len(lines) > height:
+        lines = lines[:height]
+        while len(lines) > 1 and _says_nothing(lines[-1]):
+            lines.pop()
+    return [painted(line, columns, paint) for line in lines]
+
+
+def _says_nothing(line: Line) -> bool:
+    """Return whether a last line is empty, or a heading without its rows."""
+    return not line or [colour for _, colour in line] == ["bold"]
 
 
 class _Screen:
-    def __init__(self, board: Board, columns: int) -> None:
+    def __init__(self, board: Board, columns: int, selected: QuestionRow | Problem | None) -> None:
         self._board = board
         self._columns = columns
+        self._selected = selected
         self._now = from_iso(board.generated_at) or 0.0
 
     def lines(self, height: int | None) -> list[Line]:
         board = self._board
         if board.is_empty:
             return self._welcome()
-        foot = self._foot()
+        rows = _DEFAULT_ROWS if height is None else max(1, height // 6)
+        foot = [*self._landing(rows), *self._foot()]
         head = [self._title(), *self._location(), []]
+        asked = self._questions(head, foot, height)
         if height is None:
             problem_rows, work_rows = 3 * _DEFAULT_ROWS, _DEFAULT_ROWS
         else:
             # Each section has a heading and a blank line.
-            left = height - len(head) - len(foot) - 2 - (2 if board.problems else 0)
+            left = height - len(head) - len(asked) - len(foot) - 2 - (2 if board.problems else 0)
             work_rows = min(max(1, len(board.workers)), max(2, left // 3))
             problem_rows = left - work_rows
         problems = self._problems(problem_rows) if board.problems else []
         if height is not None:
             work_rows += problem_rows - len(problems)
         section: list[Line] = [[("Problems", "bold")], *problems, []] if problems else []
-        return [*head, *section, [("At work", "bold")], *self._work(work_rows), [], *foot]
+        work = [[("At work", "bold")], *self._work(work_rows), []]
+        return [*head, *asked, *section, *work, *foot]
+
+    def _questions(self, head: list[Line], foot: list[Line], height: int | None) -> list[Line]:
+        """Return the section of the questions. On a small screen, first drop lines of the
+        head, so that more of them fit.
+        """
+        board = self._board
+        if not board.questions:
+            return []
+        if height is not None and height < _SMALL_SCREEN:
+            del head[1:]
+        others = len(foot) + 4 + (4 if board.problems else 0)  # at least a few of their rows
+        most = 3 * _DEFAULT_ROWS if height is None else height - len(head)
+        room = most if height is None else most - others
+        lines = question_lines(
+            board.questions, self._columns, self._now, room, most, self._selected
+        )
+        return [*lines, []]
 
     def _welcome(self) -> list[Line]:
         return [
@@ -117,9 +158,11 @@ class _Screen:
             (f"{count:,} problem{'s' * (count != 1)}", "red") if count else ("no problems", "green")
         )
         work = f"{len(board.workers):,} at work"
-        gap = self._columns - width(f"swarm  {state[0]} · {work}") - len(time)
+        asked = len(board.questions)
+        ask = f"{asked:,} question{'s' * (asked != 1)} · " if asked else ""
+        gap = self._columns - width(f"swarm  {ask}{state[0]} · {work}") - len(time)
         clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
-        return [("swarm", "bold"), ("  ", ""), state, (f" · {work}", ""), *clock]
+        return [("swarm", "bold"), ("  ", ""), (ask, "yellow"), state, (f" · {work}", ""), *clock]
 
     def _location(self) -> list[Line]:
         text = shown(self._board.location.text)
@@ -160,13 +203,14 @@ class _Screen:
         names = [name for name in (problem.task_id, problem.worker) if name]
         first = cut(shown(names[0]), 32) if names else ""
         others = "".join(f" · {cut(shown(name), 24)}" for name in names[1:])
+        mark = "▸ " if problem is self._selected else "  "
         head: Line = [
-            (fill(label, indent), colour),
+            (fill(label, indent - 2) + mark, colour),
             (first, "bold"),
             (f"{others}{age}: " if names else "", ""),
         ]
         begin = width("".join(piece for piece, _ in head))
-        text, *more = _wrapped(
+        text, *more = wrapped(
             shown(problem.text), self._columns - begin, self._columns - indent, most
         )
         return [
@@ -209,6 +253,32 @@ class _Screen:
         lease = "no end" if work.lease_left is None else f"lease {duration(work.lease_left)}"
         message = work.text or ("" if work.state == "START" else work.state)
         return shown(work.worker), shown(work.task_id), held, lease, shown(message)
+
+    # Work that waits to land ----------------------------------------------------------
+
+    def _landing(self, rows: int) -> list[Line]:
+        """Return the line of each branch, with a heading and a blank line."""
+        line = self._board.landing
+        if not line:
+            return []
+        shown_rows = line if len(line) <= rows else line[: max(1, rows - 1)]
+        cells = [self._landing_cells(row) for row in shown_rows]
+        widths = [max(width(row[column]) for row in cells) for column in range(4)]
+        widths = [min(size, most) for size, most in zip(widths, (28, 24, 18, 13), strict=True)]
+        lines: list[Line] = [[("To land", "bold")]]
+        for row in cells:
+            head = "  ".join(fill(cell, size) for cell, size in zip(row, widths, strict=False))
+            lines.append([(f"  {head}  ", ""), (row[4], "dim")])
+        if left := len(line) - len(shown_rows):
+            more = f"… and {left} more, see: swarm task list --state submitted"
+            lines.append([("  ", ""), (more, "dim")])
+        return [*lines, []]
+
+    def _landing_cells(self, row: LandingRow) -> tuple[str, str, str, str, str]:
+        since = from_iso(row.since)
+        age = "?" if since is None else duration(max(0.0, self._now - since))
+        number = f"{shown(row.branch)} {row.position}" if row.branch else f"review {row.position}"
+        return number, shown(row.task_id), shown(row.worker), age, shown(row.why)
 
     # The queue and the log ------------------------------------------------------------
 
@@ -254,25 +324,6 @@ def cost_line(usage: TotalUsage) -> str:
     )
 
 
-def _wrapped(text: str, first: int, columns: int, most: int) -> list[str]:
-    """Return a text as at most `most` lines, broken between words.
-
-    `first` is the width of the first line. The last line may be too long.
-    """
-    lines: list[str] = []
-    room = first
-    while len(lines) < most - 1 and width(text) > room:
-        fits = cut(text, room).removesuffix("…")
-        end = len(fits) if text[len(fits) : len(fits) + 1] == " " else fits.rfind(" ")
-        if end < len(fits) // 2:
-            end = len(fits)  # a word that is longer than half a line
-        if not end:
-            break
-        lines.append(text[:end])
-        text, room = text[end:].lstrip(), columns
-    return [*lines, text]
-
-
 def _shares(sizes: Sequence[int], rows: int) -> list[int]:
     """Return how many problems of each kind fit into `rows`. The first kinds in the
     list get more rows.
@@ -303,24 +354,3 @@ def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
     largest = sizes.index(max(sizes))
     sizes[largest] -= max(0, sum(sizes) - room)
     return sizes
-
-
-def _painted(line: Line, columns: int, paint: Paint) -> str:
-    """Return a line with its colours.
-
-    The line is cut to the width of the screen before the colours are added.
-    """
-    while line and not line[-1][0].strip():
-        line = line[:-1]
-    done, left = [], columns
-    for index, (piece, colour) in enumerate(line):
-        if index == len(line) - 1:
-            piece = piece.rstrip()  # noqa: PLW2901
-        fits = cut(piece, left)
-        if fits == piece and width(fits) == left and any(more for more, _ in line[index + 1 :]):
-            fits = cut(piece + "…", left)
-        left -= width(fits)
-        done.append(paint(fits, colour) if colour and fits.strip() else fits)
-        if fits != piece:
-            break
-    return "".join(done)

@@ -13,9 +13,11 @@ from swarm.board.board import (
     ActiveTask,
     Board,
     ClosedGate,
+    LandingRow,
     LivingWorker,
     LockRow,
     Problem,
+    QuestionRow,
     TotalUsage,
     WorkerLastSeen,
 )
@@ -24,9 +26,10 @@ from swarm.errors import StoreError
 from swarm.locks.expiry import orphaned
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.table import LockTable
-from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
+from swarm.queue.events import CANCELLED, DONE, FAILED, READY, STATES, SUBMITTED, WAITING
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
+from swarm.queue.submission import submission_of
 from swarm.queue.task_state import effective_state
 from swarm.status.events import DENIED
 from swarm.status.reader import StatusReader
@@ -177,8 +180,9 @@ class _BoardBuilder:
 
     def board(self) -> Board:
         counts = self._counts()
+        questions = self._questions()
         found = [
-            *self._waiting(),
+            *self._waiting(questions),
             *self._staffing.problems(counts),
             *self._gone(),
             *self._failed(),
@@ -203,15 +207,42 @@ class _BoardBuilder:
             living=tuple(_picked(LivingWorker, each) for each in self._staffing.living),
             gates=tuple(_picked(ClosedGate, gate) for gate in self._staffing.gates),
             usage=TotalUsage() if self._usage is None else total_usage(self._usage),
+            landing=tuple(self._landing()),
+            questions=questions,
             hint=self._staffing.hint(counts),
         )
 
     # Problems -------------------------------------------------------------------------
 
-    def _waiting(self) -> list[Problem]:
+    def _questions(self) -> tuple[QuestionRow, ...]:
+        """Return the open questions. A question whose worker is dead waits no more."""
+        return tuple(
+            QuestionRow(
+                id=each.id,
+                task_id=each.task_id,
+                worker=each.worker,
+                text=each.text,
+                options=each.options,
+                default=each.default,
+                due=each.due,
+                since=each.asked_at,
+                kind=each.kind,
+                needs=each.needs,
+                is_free=each.is_free,
+                is_parked=each.is_parked,
+                about=dict(each.about),
+            )
+            for each in self._queue.open_questions()
+            if each.is_parked or each.task_id not in self._dead
+        )
+
+    def _waiting(self, questions: tuple[QuestionRow, ...]) -> list[Problem]:
         found = []
+        asking = {question.task_id for question in questions}
         for task, last in self._status.waiting.items():
-            if not self._has_ended(task):
+            if last.state == "WAIT" and task in asking:
+                continue  # its question says the same
+            if not self._has_ended(task) and not self._is_settled(task, last.at):
                 text = last.text or "no reason was given"
                 found.append(Problem("waiting", task, last.worker, last.at, text, self._show(task)))
         return found
@@ -289,6 +320,8 @@ class _BoardBuilder:
         for task, last in reversed(self._status.errors.items()):
             entry = self._queue.entries.get(task)
             if self._has_ended(task) or (entry is not None and self._is_retried(entry)):
+                continue
+            if self._is_settled(task, last.at):
                 continue
             text = last.text or "no reason was given"
             if entry is not None and entry.state == READY:
@@ -371,6 +404,24 @@ class _BoardBuilder:
             found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id)
         )
 
+    def _landing(self) -> list[LandingRow]:
+        lines: dict[str, list[LandingRow]] = {}
+        for entry in self._queue.submitted.values():
+            submission = submission_of(entry.submission)
+            if submission is None:
+                continue
+            line = lines.setdefault(submission.branch, [])
+            why = f"behind {foreign_name(line[-1].task_id)}" if line else "lands next"
+            last = self._status.waiting.get(entry.id)
+            if last is not None and not self._is_settled(entry.id, last.at):
+                why = last.text
+            elif submission.review:
+                why = f"waits for its review by {submission.review}"
+            position = len(line) + 1
+            worker, since = submission.worker, submission.at
+            line.append(LandingRow(submission.branch, position, entry.id, worker, since, why))
+        return [row for line in lines.values() for row in line]
+
     def _held(self) -> list[LockRow]:
         found = []
         for task, look in self._locks.items():
@@ -401,7 +452,7 @@ class _BoardBuilder:
         """
         found = dict.fromkeys(STATES, 0) | self._queue.counts()
         for entry in self._dead.values():
-            found[RUNNING] -= 1
+            found[entry.shown_state] -= 1
             found[effective_state(entry, lock_is_free=True)] += 1
         return found
 
@@ -417,6 +468,16 @@ class _BoardBuilder:
         return entry is not None and (
             entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry)
         )
+
+    def _is_settled(self, task: str, at: str) -> bool:
+        """Return whether a record of this time is of an attempt whose work was submitted
+        since.
+        """
+        entry = self._queue.entries.get(task)
+        submission = submission_of(entry.submission) if entry else None
+        if entry is None or entry.state != SUBMITTED or submission is None:
+            return False
+        return (from_iso(at) or 0.0) < (from_iso(submission.at) or 0.0)
 
     def _is_retried(self, entry: TaskState) -> bool:
         return entry.shown_state in (READY, WAITING) and entry.attempts == 0

@@ -49,10 +49,16 @@ class Option:
 
 
 COMMON_OPTIONS = (
-    Option("--json", text="print the answer as one JSON object"),
+    Option("--json", text="print one JSON object instead of text"),
     Option("--store", "URL", "use the store at this URL instead of SWARM_STORE"),
     Option("--state-dir", "DIR", "use the swarm in this directory instead of the project's"),
 )
+# Options that users of other commands type, and the names that they may have here.
+_MEANT = {
+    "--worker": ("--id",),
+    "--id": ("--worker",),
+    "--name": ("--id", "--worker"),
+}
 
 
 class Call:
@@ -218,7 +224,10 @@ class Command:
     def _advice(self, option: str, known: Mapping[str, Option]) -> str:
         from difflib import get_close_matches
 
-        if close := get_close_matches(option, known, 1):
+        is_text = any(map(str.isspace, option))
+        meant = [each for each in _MEANT.get(option, ()) if each in known]
+        close = [] if is_text else meant or get_close_matches(option, known, 1)
+        if close:
             return f" (did you mean {close[0]}?)"
         takes_text = self._positional or self._optional or self._repeated
         return " (put text that begins with -- after a --)" if takes_text else ""

@@ -1,7 +1,8 @@
 """`swarm hook`: entry point for the hooks of coding agents.
 
 A hook must never stop an agent. Errors are printed on standard error, and the agent
-goes on. No hook takes longer than the agent allows. No error exits with 2, because
+goes on. No hook takes longer than the agent allows. Only a hook that waits for a person
+takes long: see `agents.held_hook`. No error exits with 2, because
 agents read the exit code 2 as an order to block. `cli.main` replaces the exit code 2.
 """
 
@@ -24,8 +25,11 @@ from swarm.terminal.text import quoted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from swarm.agents.hooks import Answer
+
+    R = TypeVar("R")
 
 _MAX_EVENT = 256 << 20  # bytes; a tool's whole answer may be in it
 # seconds
@@ -33,7 +37,7 @@ _TIMEOUTS = {
     "SessionStart": 8.0,
     "UserPromptSubmit": 3.0,
     "PreToolUse": 5.0,
-    "PermissionRequest": 3.0,
+    "PermissionRequest": 20.0,  # the agent allows an hour
     "PostToolUse": 3.0,
     "PostToolUseFailure": 3.0,
     "Notification": 3.0,
@@ -52,32 +56,70 @@ def hook(call: Call) -> int:
     event = hook_event.parse(output.read_stdin(_MAX_EVENT), agent)
     if event.name not in _TIMEOUTS or (event.name == "PreToolUse" and not event.files):
         return 0
+    if event.name == "PermissionRequest":
+        return _request(event, call.options.get("--worker"))
     answer = _in_time(event, lambda: _answer(event, call.options.get("--worker")))
     if answer is not None:
-        output.out(json_codec.dumps(answer) + "\n")
+        _put(answer)
+        _in_time(event, lambda: _confirm(answer))
     return 0
+
+
+def _request(event: HookEvent, given: str | None) -> int:
+    """Answer a request for a permission, which may take as long as a person takes."""
+    from swarm.agents.held_hook import HeldHook
+    from swarm.agents.hook_questions import Asked
+
+    worker = whoami(given)
+    held = HeldHook(event, worker)
+
+    def decide() -> Answer | Asked | None:
+        _note_in_pane(event, worker)
+        return held.decide()
+
+    found = _in_time(event, decide)
+    if isinstance(found, Asked):
+        return held.hold(found, _put)
+    if found is not None:
+        _put(found)
+    return 0
+
+
+def _confirm(answer: Answer) -> None:
+    """Write the receipt for the messages in an answer that was printed."""
+    from swarm.agents.messages.hook import MessageAnswer
+
+    if isinstance(answer, MessageAnswer):
+        answer.confirm()
 
 
 def _answer(event: HookEvent, given: str | None) -> Answer | None:
     worker = whoami(given)
-    if settings.in_pane() and not settings.task():
-        from swarm.agents.pane_hooks import note
-
-        note(event, worker)
+    _note_in_pane(event, worker)
     if event.name == "SessionStart":
         _name_the_worker(worker)
     state = HookState(worker)
-    if event.name in _AFTER_TOOL and not state.waits and not state.is_due(time.time()):
+    is_idle = not state.waits and not state.asks
+    if event.name in _AFTER_TOOL and is_idle and not state.is_due(time.time()):
         return None
-    if event.name == "PermissionRequest" and settings.is_headless():
-        return None  # no user sees the request, and the agent goes on without the tool
     from swarm.agents.hooks import AgentHooks
     from swarm.stores.default import default_store
 
     return AgentHooks(default_store(), worker, state, settings.task()).answer(event)
 
 
-def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
+def _note_in_pane(event: HookEvent, worker: str) -> None:
+    if settings.in_pane() and not settings.task():
+        from swarm.agents.pane_hooks import note
+
+        note(event, worker)
+
+
+def _put(answer: Answer) -> None:
+    output.out(json_codec.dumps(answer) + "\n")
+
+
+def _in_time(event: HookEvent, work: Callable[[], R]) -> R:
     """Run `work` with a time limit, and return its result.
 
     Raise StoreError if `work` takes too long: a disk or a store that does not answer
@@ -128,12 +170,15 @@ COMMAND = Command(
     details=(
         "Users need not call this command: swarm setup writes it into the settings of the agent.",
         {
-            "SessionStart": "tell the agent its name and task, the other workers, and tasks "
-            "that wait for a user",
-            "UserPromptSubmit": "renew claims, and report what happened while the agent waited",
+            "SessionStart": "tell the agent its name and task, the other workers, tasks that wait "
+            "for a user, and messages",
+            "UserPromptSubmit": "renew claims, report what happened while the agent waited, and "
+            "deliver messages",
             "PreToolUse": "refuse to edit a file that another worker has reserved (swarm reserve)",
-            "PermissionRequest": "log that the task waits for a person",
-            "PostToolUse": "renew claims, at most every ten seconds, and report a lost task",
+            "PermissionRequest": "let the policy of the project or a person decide, and wait "
+            "for the answer",
+            "PostToolUse": "renew claims, report a lost task and deliver messages, at most "
+            "every ten seconds",
             "PostToolUseFailure": "the same",
             "Notification": "log that the task waits for a person, if the agent does",
             "SubagentStart": "tell the subagent that the agent ends the task",

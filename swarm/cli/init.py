@@ -6,7 +6,7 @@ import os
 
 from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput, StoreError, SwarmError
 from swarm.project import creation, location
 from swarm.stores.file.state_dir import refuse_root
 from swarm.terminal import output, prompt
@@ -32,7 +32,7 @@ def init(call: Call) -> int:
             creation.make_state_dir(plan)
     wants_config = plan.makes_config and (dry or _is_confirmed(call, plan))
     if wants_config and not dry:
-        wants_config = creation.write_config(plan)
+        wants_config = creation.write_config(plan, _branch(root))
     outer = _outer(root)
     fields = {
         "project": root,
@@ -68,7 +68,7 @@ def _is_confirmed(call: Call, plan: creation.Plan) -> bool:
         )
         return False
     return prompt.ask(
-        f"Write {shown(plan.config)}, with all settings as comments? [y/N]", _ANSWER_TIMEOUT
+        f"Write {shown(plan.config)}, with the settings as comments? [y/N]", _ANSWER_TIMEOUT
     )
 
 
@@ -83,6 +83,17 @@ def _overridden(plan: creation.Plan) -> str:
             "project. Unset it."
         )
     return ""
+
+
+def _branch(root: str) -> str:
+    """Return the branch of the git checkout, on which work is to land; "" for none."""
+    from swarm.workspaces.repository import open_repository
+
+    try:
+        found = open_repository(root)
+        return found.current_branch() if found else ""
+    except SwarmError:
+        return ""  # without git, or with a repository that git refuses
 
 
 def _outer(root: str) -> str | None:
@@ -135,7 +146,8 @@ COMMAND = Command(
         ),
         (
             ".swarm has a .gitignore, so that git ignores everything in it. swarm.toml holds "
-            "the settings that a team shares. The command asks before it writes swarm.toml, and "
+            "the settings that a team shares; in a git checkout, finished work lands on the "
+            "branch that is checked out now. The command asks before it writes swarm.toml, and "
             "changes no file that is there already."
         ),
     ),

@@ -26,12 +26,22 @@ _COMMANDS = {
         "run": "run a command while holding a task's lock",
         "task": "add, claim and finish tasks of the queue",
         "worker": "run a worker that gives queued tasks to an agent",
+        "work": "list the workspaces of agents, and clean up",
+        "diff": "show the changes of a task's saved work",
+        "checkout": "get a task's saved work back as a worktree",
+        "land": "land finished work on its branch, or show what waits to land",
         "status": "show problems, and which worker has which task",
         "web": "show the swarm as a live page in the browser",
+        "ask": "ask a question about your task, and wait for the answer",
+        "answer": "answer a question of an agent",
+        "questions": "list the questions that wait for an answer",
         "cost": "show what tasks cost, as the agents report it",
         "gate": "stop the workers of an agent for a while",
+        "tell": "send a message to a worker, to the holder of a task, or to all",
+        "inbox": "show the messages for a worker",
+        "notify": "tell people about questions, failures and other events",
         "wait": "wait until a task is done, or until its lock is free",
-        "demo": "see three workers share a queue while one worker is killed",
+        "demo": "see workers share a queue and a repository; one worker is killed",
     },
     "Building blocks": {
         "lock": "acquire, renew and release task locks",
@@ -47,6 +57,7 @@ _COMMANDS = {
         "capture": "print what the tmux pane of an agent shows",
         "restart": "restart an ended agent in its pane",
         "down": "end master and workers, and close their panes",
+        "watch-prompts": "answer prompts of interactive agents without hooks",
     },
     "Claude Code, Codex and others": {
         "setup": "tell a coding agent about swarm",
@@ -63,17 +74,31 @@ _COMMANDS = {
 }
 _MODULES = {
     "demo": "demo.play",
+    **dict.fromkeys(("diff", "checkout"), "work.saved"),
+    "work": "work.workspaces",
+    **dict.fromkeys(("ask", "answer", "questions"), "queue.questions"),
+    **{name: f"messages.{name}" for name in ("tell", "inbox")},
     **{name: f"queue.{name}" for name in ("task", "wait", "gate", "cost")},
-    **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux"),
+    **dict.fromkeys(_COMMANDS["Agents in tmux"], "panes.tmux"),
 }
 # What users type, and the command that does it.
 _ELSEWHERE = {
     "swarm lock wait": "swarm wait TASK --for free",
     "swarm task wait": "swarm wait TASK",
+    "swarm task ask": "swarm ask TEXT",
+    "swarm task answer": "swarm answer TASK TEXT",
 }
 # They keep programs away that remove old files; so do `run` and `worker`, once there is a
 # state directory.
-_RUN_LONG = ("swarm web", "swarm mcp", "swarm wait", "swarm log follow")
+_RUN_LONG = (
+    "swarm web",
+    "swarm mcp",
+    "swarm wait",
+    "swarm ask",
+    "swarm log follow",
+    "swarm watch-prompts",
+    "swarm notify run",
+)
 _KEEP_STATE_DIR = ("swarm run", "swarm worker")  # so do those that run long
 _CHOICES = {"--store": "redis://host/0", "--state-dir": "./state"}
 _HELP = ("-h", "--help", "help")

@@ -1,4 +1,4 @@
-"""`swarm migrate`: copy log, queue and usage from one store to another."""
+"""`swarm migrate`: copy log, queue, usage and messages from one store to another."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def move(call: Call) -> int:
         new.close()
     if not call.answer({"migrated": True, "from": _name(old), "to": _name(new), **moved._asdict()}):
         output.out(
-            f"Copied {moved.status} records of the log, {moved.tasks} of the queue and "
-            f"{moved.usage} of the usage to {_name(new)}.\n"
+            f"Copied {moved.status} records of the log, {moved.tasks} of the queue, "
+            f"{moved.usage} of the usage and {moved.messages} of the messages to {_name(new)}.\n"
             f"The next token there is later than {moved.token}. The old store is as it was. Use "
             f"the new one with:\n"
             f"  export SWARM_STORE={quoted(_name(new))}\n"
@@ -66,7 +66,7 @@ def _show_progress(log: str, count: int) -> None:
 
 COMMAND = Command(
     move,
-    "Copy log, queue and usage from one store to another.",
+    "Copy log, queue, usage and messages from one store to another.",
     "swarm migrate /tmp/ai_swarm redis://db.example/0",
     positional=("FROM", "TO"),
     details=(

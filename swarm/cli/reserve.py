@@ -166,7 +166,7 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
         return check_name(task, named_by), settings.token_for(task)
     if "--ttl" in call.options:
         return "", None
-    mine = [each for each in TaskQueue().tasks("running") if each.worker == worker]
+    mine = TaskQueue().claimed_by(worker)
     if len(mine) > 1:
         names = ", ".join(each.id for each in mine)
         raise BadInput(

@@ -1,4 +1,4 @@
-"""`swarm status`: show problems, each worker with its task, and the queue; once, or
+"""`swarm status`: show questions, problems, each worker with its task, and the queue; once, or
 live.
 """
 
@@ -37,7 +37,9 @@ def status(call: Call) -> int:
         if call.json or not os.isatty(1) or not settings.terminal_draws():
             _watch_changes(call, viewer)
         else:
-            _watch_live(viewer, board)
+            from swarm.cli.watch.live import watch
+
+            watch(store, viewer, board, rings="--no-bell" not in call.options)
     except KeyboardInterrupt:
         pass  # users end it with Ctrl-C
     return 0
@@ -67,24 +69,6 @@ def _first_look(viewer: Viewer) -> Board:
     if seen > _PROGRESS_AFTER:
         output.transient("")
     return board
-
-
-def _watch_live(viewer: Viewer, first: Board) -> None:
-    from swarm.board.text import text
-    from swarm.terminal.screen import LiveScreen
-    from swarm.terminal.text import cut
-
-    with LiveScreen() as screen:
-        board, away = first, ""
-        while True:
-            columns, height = screen.size
-            trouble = [output.paint(cut(shown(away), columns), "red"), ""] if away else []
-            screen.draw([*trouble, *text(board, columns, height - len(trouble), output.paint)])
-            try:
-                screen.pause(viewer.wait, _REFRESH_INTERVAL)
-                board, away = viewer.look(), ""
-            except Unreachable as error:
-                away = f"as of {board.generated_at}: {error}"
 
 
 def _watch_changes(call: Call, viewer: Viewer) -> None:
@@ -129,13 +113,18 @@ def _size() -> tuple[int, int | None]:
 
 COMMAND = Command(
     status,
-    "Show on one screen the problems, and which worker has which task.",
+    "Show on one screen the questions and problems, and which worker has which task.",
     "swarm status --watch",
     options=(
         Option(
             "--watch",
-            text="draw the screen again at each event and each second; Ctrl-C ends it (exit 0). "
-            "Without a terminal, print it again after each change (with --json: one object a line)",
+            text="draw the screen again at each event and each second; keys answer questions, "
+            "retry and cancel (? lists them); q or Ctrl-C ends it (exit 0). Without a terminal, "
+            "print it again after each change (with --json: one object a line)",
+        ),
+        Option(
+            "--no-bell",
+            text="with --watch: do not ring the bell of the terminal at a new question or failure",
         ),
         Option(
             "--forget-dead",
@@ -144,7 +133,8 @@ COMMAND = Command(
     ),
     details=(
         (
-            "Problems come first, each with the command that fixes it: tasks that wait for a "
+            "Open questions of agents come first. Then come problems, each with the command that "
+            "fixes it: tasks that wait for a "
             "user, tasks without a worker, workers that died, closed gates, holders that are "
             "gone, failures, leases about to end, tasks that cannot start. Below the problems "
             "are the workers with their tasks, then the queue by state, then the cost."

@@ -12,7 +12,14 @@ import time
 from dataclasses import replace
 
 from swarm.cli.arguments import Call, Command, Option
-from swarm.cli.worker import AGENT_OPTIONS, ALLOW_COMMANDS, NO_AGENT, STORE_FOR_AGENT, cost
+from swarm.cli.worker import (
+    AGENT_OPTIONS,
+    ALLOW_COMMANDS,
+    NO_AGENT,
+    STORE_FOR_AGENT,
+    WORKSPACE,
+    cost,
+)
 from swarm.errors import BadInput
 from swarm.inputs import whole
 from swarm.project.config import Config, load
@@ -22,15 +29,17 @@ from swarm.tmux import last_start
 from swarm.tmux.agent import AgentPane, AgentStatus
 from swarm.tmux.last_start import Start
 from swarm.tmux.manager import MAX_WORKERS, StartReport, TmuxSwarmManager
+from swarm.tmux.prompt_watch import MODES, OFF, check_mode, mode_of
 from swarm.workers import command
 from swarm.workers.launch import preset_agent
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _UNTIL_EMPTY = Option("--until-empty", text="each worker ends when no task is left to do")
-_WORKER_OPTIONS = (*AGENT_OPTIONS[1:], ALLOW_COMMANDS, STORE_FOR_AGENT, _UNTIL_EMPTY)
+_WORKER_OPTIONS = (*AGENT_OPTIONS[1:], ALLOW_COMMANDS, STORE_FOR_AGENT, WORKSPACE, _UNTIL_EMPTY)
 _OF_PRESETS = ("--permissions", "--model")
 _BUDGETS = ("--budget", "--task-budget")
 _AGENTS = ("--agent", "--exec", "--interactive")
+_PROMPTS = "--answer-prompts"
 
 _NEXT = """\
 Open them:      swarm attach     (C-b d leaves them, and they go on)
@@ -51,6 +60,7 @@ def up(call: Call) -> int:
         preset=start.agent,
         interactive=command.split(start.interactive) if start.interactive else None,
         store_for_agent=bool(start.interactive) and STORE_FOR_AGENT.name in start.options,
+        answer_prompts="" if start.prompts == OFF else start.prompts,
         options=start.words,
     )
     last_start.save(manager.state_dir, given)
@@ -86,7 +96,7 @@ def _given(call: Call, last: Start) -> Start:
     if named:
         agent, exec_, interactive = (call.options.get(name, "") for name in _AGENTS)
         chosen = Start(last.workers, agent, exec_, interactive)
-        if chosen == replace(last, options={}):
+        if chosen == replace(last, options={}, prompts=""):
             chosen = last
     options = dict(chosen.options)
     for option in _WORKER_OPTIONS:
@@ -97,7 +107,10 @@ def _given(call: Call, last: Start) -> Start:
     number = last.workers
     if "--workers" in call.options:
         number = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
-    return replace(chosen, workers=number, options=options)
+    prompts = call.options.get(_PROMPTS, chosen.prompts)
+    if prompts:
+        check_mode(prompts)
+    return replace(chosen, workers=number, options=options, prompts=prompts)
 
 
 def _completed(given: Start, config: Config) -> Start:
@@ -126,11 +139,14 @@ def _completed(given: Start, config: Config) -> Start:
         start,
         workers=start.workers or min(config.workers, MAX_WORKERS),
         options={name: text for name, text in known.items() if text is not None},
+        prompts=start.prompts or (mode_of(config.prompts) if start.interactive else ""),
     )
 
 
 def _check(start: Start, config: Config) -> None:
     """Raise BadInput if an agent cannot run so, before a pane starts."""
+    if start.prompts and not start.interactive:
+        raise BadInput(f"{_PROMPTS} is for interactive agents. Use it with --interactive.")
     if start.agent and start.agent != NO_AGENT:
         permissions, model = (start.options.get(name, "") for name in _OF_PRESETS)
         preset_agent(start.agent, permissions=permissions, model=model, config=config)
@@ -163,7 +179,8 @@ def _described(start: Start, given: Start) -> str:
     number = f"{start.workers} worker{'s' * (start.workers != 1)}"
     if start.interactive:
         number = f"{start.workers} pane{'s' * (start.workers != 1)}"
-        return f"{number} with the interactive agent: {shown(start.interactive)}"
+        text = f"{number} with the interactive agent: {shown(start.interactive)}"
+        return text if start.prompts == OFF else f"{text}, answer prompts: {start.prompts}"
     agent = start.command or start.agent
     text = f"{number} with agent: {shown(agent)}"
     if not agent or agent == NO_AGENT:
@@ -232,8 +249,15 @@ COMMAND = Command(
             "CMD",
             "start an interactive agent in each pane, such as claude, instead of a worker",
         ),
+        Option(
+            _PROMPTS,
+            "MODE",
+            f"prompts of interactive agents without hooks: {', '.join(MODES)}; default: as in "
+            "swarm.toml, else off. See: swarm watch-prompts --help",
+        ),
         ALLOW_COMMANDS,
         STORE_FOR_AGENT,
+        WORKSPACE,
         _UNTIL_EMPTY,
     ),
     details=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import select
 import sys
@@ -11,6 +12,7 @@ from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, StoreError
 from swarm.inputs import whole
+from swarm.notify.notifier import notifier_for
 from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -62,10 +64,15 @@ def web(call: Call) -> int:
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, host)
         url = f"http://{authority(shown, port)}/" + (f"?token={token}" if token else "")
 
+        far = "" if server.is_loopback(address) else server.address_for_others(address)
+        phone = f"http://{authority(far, port)}/?token={token}" if far else ""
+
         def up() -> None:
-            if call.answer({"url": url}):
+            if call.answer({"url": url, "phone_url": phone or None}):
                 return
             output.out(f"{url}\n")
+            if phone:
+                _show_phone(phone)
             acts = (
                 f"Anyone with this address may act, logged as {actions.person} (web)."
                 if actions
@@ -74,8 +81,25 @@ def web(call: Call) -> int:
             output.err(f"{acts} Ctrl-C ends it.\n")
 
         policy = server.AccessPolicy(host, address, port, token, more)
-        server.serve(store, listening, policy, actions, up, _report)
+        with notifier_for(store, "web"):
+            server.serve(store, listening, policy, actions, up, _report)
     return 0
+
+
+def _show_phone(url: str) -> None:
+    """Print the address for a phone on the same network, as text and as a QR code."""
+    from swarm.terminal.qr_code import drawn
+
+    if os.isatty(2) and settings.terminal_draws():
+        try:
+            # White on black, whatever the colours of the terminal are.
+            output.err("".join(f"\x1b[97;40m{line}\x1b[0m\n" for line in drawn(url)))
+        except BadInput:
+            pass  # a long token of the user: the address is enough
+    output.err(
+        f"On a phone in the same network: {url}\nThe network can read this connection: it has no "
+        "TLS.\n"
+    )
 
 
 def _report(text: str) -> None:
@@ -108,7 +132,8 @@ COMMAND = Command(
         Option(
             "--host",
             "ADDRESS",
-            "listen on this address; default 127.0.0.1, which only this machine reaches",
+            "listen on this address; default 127.0.0.1, which only this machine reaches; 0.0.0.0 "
+            "also prints a link and a QR code for a phone",
         ),
         Option(
             "--allow-host",
@@ -117,7 +142,10 @@ COMMAND = Command(
             repeated=True,
         ),
         Option("--no-token", text="let every user of this machine look, without a token"),
-        Option("--allow-actions", text="let the page release locks, and retry and cancel tasks"),
+        Option(
+            "--allow-actions",
+            text="let the page answer questions, release locks, and retry and cancel tasks",
+        ),
         Option(
             "--as",
             "NAME",
@@ -129,9 +157,9 @@ COMMAND = Command(
     ),
     details=(
         (
-            "The page shows tasks that wait for a user, workers, tasks with their history, "
-            "locks, the log and a timeline. The command prints the address to open. Ctrl-C ends "
-            "the command (exit 0). The command needs the extra web."
+            "The page shows questions of agents, tasks that wait for a user, workers, tasks with "
+            "their history, locks, the log and a timeline. The command prints the "
+            "address to open. Ctrl-C ends the command (exit 0). The command needs the extra web."
         ),
     ),
     notes=(

@@ -11,6 +11,7 @@ from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
+from swarm.notify.notifier import notifier_for
 from swarm.presets.registry import NAMES
 from swarm.project.config import load
 from swarm.project.keys import commands
@@ -33,14 +34,21 @@ if TYPE_CHECKING:
     from swarm.workers.launch import Agent
 
 NO_AGENT = "none"  # for --agent, where swarm.toml names one
+_STOP_TIMEOUT = 0.5  # seconds for notifications that are being sent
 _PRESET_OPTIONS = ("--permissions", "--allow", "--model")
 
 _MARKS = {
     "start": ("▶", "bold"),
     "done": ("✔", "green"),
+    "submitted": ("⇢", "green"),
+    "landed": ("✔", "green"),
+    "sent back": ("✘", "red"),
     "failed": ("✘", "red"),
     "stopped": ("↩", "yellow"),
     "limited": ("⏸", "yellow"),
+    "asked": ("?", "yellow"),
+    "stuck": ("!", "yellow"),
+    "goes on": ("▶", "bold"),
     "lost": ("✘", "red"),
     "waits": ("…", "yellow"),
     "trouble": ("!", "red"),
@@ -68,10 +76,12 @@ def run(call: Call) -> int:
         store_for_agent="--store-for-agent" in call.options,
         budget=budgets["--budget"],
         task_budget=budgets["--task-budget"],
+        workspace=call.options.get("--workspace", ""),
         ttl=call.ttl(),
         timeout=call.timeout(),
         grace=call.seconds("--grace", GRACE),
         backoff=call.seconds("--backoff", BACKOFF),
+        stalled_after=call.seconds("--stalled-after", config.progress.stalled_after),
         on_event=printer.event,
         on_line=printer.line if printer.shows_output else None,
     )
@@ -92,15 +102,21 @@ def run(call: Call) -> int:
     if not until_empty:
         worker.queue.counts()  # a store that cannot be used ends the command here
         printer.print(f"{name}: waiting for tasks until Ctrl-C ends it")
-    try:
-        worker.run(until_empty=until_empty)
-    except _Stopped:
-        pass
+    with notifier_for(default_store(), name) as notifier:
+        try:
+            worker.run(until_empty=until_empty)
+        except _Stopped:
+            pass
+        if stopped_by:
+            notifier.end_timeout = _STOP_TIMEOUT
     tally = worker.tally
-    if not call.answer({"worker": name, "stopped_by": stopped_by or None, **vars(tally)}):
+    ended = {"stopped_by": stopped_by or None, "questions": worker.open_questions}
+    if not call.answer({"worker": name, **ended, **vars(tally)}):
+        submitted = f"{tally.submitted} submitted, " if tally.submitted else ""
+        asked = f", {tally.asked} asked" if tally.asked else ""
         printer.print(
-            f"{name}: {tally.done} done, {tally.failed} failed, {tally.released} released, "
-            f"{tally.lost} lost"
+            f"{name}: {tally.done} done, {submitted}{tally.failed} failed, {tally.released} "
+            f"released, {tally.lost} lost{asked}"
         )
     return 128 + stopped_by if stopped_by else 0
 
@@ -118,7 +134,7 @@ class _Printer:
         self.shows_output = output and not quiet
 
     def event(self, what: str, task: str, text: str) -> None:
-        mark, colour = _MARKS[what]
+        mark, colour = _MARKS.get(what, ("…", "yellow"))
         about = f"{task}  {text}".strip()
         self.print(
             f"{time.strftime('%H:%M:%S')}  {self._worker}  "
@@ -192,12 +208,14 @@ def _warn_of_budgets(agent: Agent | None, budgets: Mapping[str, float | None]) -
 
 
 def _command_agent(agent: str) -> Agent:
-    program = command.split(agent)[0]
+    program, *words = command.split(agent)
     if "{" not in program and shutil.which(program) is None:
         raise BadInput(
             f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable."
         )
-    return CommandAgent(agent)
+    if "/" in program and "{" not in program:
+        program = os.path.abspath(program)  # an attempt works in another directory
+    return CommandAgent([program, *words])
 
 
 def _report(name: str, error: BadInput) -> None:
@@ -257,6 +275,12 @@ STORE_FOR_AGENT = Option(
     "--store-for-agent",
     text="give the agent the password of a server store; default: only the address",
 )
+WORKSPACE = Option(
+    "--workspace",
+    "MODE",
+    "where the agent works: worktree (a git worktree for each attempt), copy or none; "
+    "default: workspace in swarm.toml",
+)
 COMMAND = Command(
     run,
     "Run a worker that gives queued tasks to an agent, one after the other.",
@@ -280,6 +304,7 @@ COMMAND = Command(
         ),
         ALLOW_COMMANDS,
         STORE_FOR_AGENT,
+        WORKSPACE,
         Option(
             "--until-empty",
             text="end with exit code 0 when no task is left to do; default: wait for ever",
@@ -305,11 +330,18 @@ COMMAND = Command(
             "S",
             f"seconds between SIGTERM and SIGKILL when an agent must end; default {GRACE:g}",
         ),
+        Option(
+            "--stalled-after",
+            "S",
+            "tell after S seconds without a sign of work, 0 for never; default: [progress] in "
+            "swarm.toml, else 900",
+        ),
         Option("--quiet", text="print nothing but errors"),
     ),
     notes=(
         (
-            "The prompt is on standard input, where neither an option nor a shell can come of it. "
+            "The agent gets the prompt on standard input. So no word of the prompt is taken for an "
+            "option, and no shell runs it. "
             "In CMD, {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell. "
             "With {prompt}, standard input is empty, and other users can read the prompt (ps)."
         ),
@@ -319,6 +351,11 @@ COMMAND = Command(
             "status records. The exit code of the agent decides: 0 means done, 75 means that the "
             "agent cannot work now, any other code means a failed attempt. With --agent, an "
             "attempt with a denied tool call has failed too. Words after -- go to the agent."
+        ),
+        (
+            "An agent that ends with exit code 0 and a last line [WAIT] QUESTION asks: its task "
+            "waits for the answer without a worker, and the next attempt goes on with the answer. "
+            "[WAIT] QUESTION [yes|no] has options."
         ),
         (
             "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. After a second signal "

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Self
 
 from swarm.terminal import output
+from swarm.terminal.keyboard import Keyboard
 
 # Switch to the terminal's second screen, and turn off the cursor and line wrapping. If
 # the terminal counts columns in another way than swarm, the terminal cuts lines that
@@ -23,9 +24,13 @@ _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 class LiveScreen:
-    """A screen on standard output, which must be a terminal."""
+    """A screen on standard output, which must be a terminal.
 
-    def __init__(self) -> None:
+    With a keyboard, the terminal passes on single keys while the block runs.
+    """
+
+    def __init__(self, keyboard: Keyboard | None = None) -> None:
+        self._keyboard = keyboard
         self._pausing = False
         self._exit_code = 0
         self._before: dict[int, Any] = {}
@@ -41,10 +46,14 @@ class LiveScreen:
             number: signal.signal(number, handler) for number, handler in handlers.items()
         }
         output.out(_ENTER)
+        if self._keyboard:
+            self._keyboard.enter()
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
+            if self._keyboard:
+                self._keyboard.leave()
             output.out(_LEAVE)
         except OSError:
             pass  # the terminal is gone
@@ -103,9 +112,13 @@ class LiveScreen:
             raise _Resized
 
     def _stopped(self, *_: object) -> None:
+        if self._keyboard:
+            self._keyboard.leave()
         output.out(_LEAVE)
         os.kill(os.getpid(), signal.SIGSTOP)
         output.out(_ENTER)
+        if self._keyboard:
+            self._keyboard.enter()
         self._resized()
 
 

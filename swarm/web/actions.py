@@ -1,6 +1,7 @@
-"""The actions that a user may take from the page: release a lock, retry a task, cancel
-a task. swarm logs each action with the name of the user, as for the same command in a
-shell. A lock is released only if it is still the lock that the page showed.
+"""The actions that a user may take from the page: answer a question, release a lock,
+retry a task, cancel a task. swarm logs each action with the name of the user, as for the
+same command in a shell. A lock is released only if it is still the lock that the page
+showed. An answer counts as a person's: its request carries the token of the page.
 """
 
 from __future__ import annotations
@@ -12,10 +13,21 @@ from swarm.errors import BadInput, StoreError
 from swarm.formats import json_codec
 from swarm.inputs import check_name
 from swarm.locks.table import LockTable
+from swarm.queue.questions.question import PERSON
 from swarm.queue.queue import TaskQueue
 from swarm.status.events import log_break
 from swarm.stores.contract import Store
-from swarm.web.answers import MAX_BY, MAX_REASON, MAX_WORKER, Cancel, Done, Release, Retry
+from swarm.web.answers import (
+    MAX_ANSWER,
+    MAX_BY,
+    MAX_REASON,
+    MAX_WORKER,
+    Answer,
+    Cancel,
+    Done,
+    Release,
+    Retry,
+)
 
 
 class Actions:
@@ -73,11 +85,31 @@ class Actions:
         self._queue.cancel(task, who, reason)
         return {"done": "cancelled", "task_id": task, "by": who}
 
+    def answer(self, question: str, body: bytes) -> Done:
+        """Answer a question. Raise NoQuestion if it is not open any more."""
+        fields = _fields(body, Answer)
+        text = fields.get("text")
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_ANSWER:
+            raise BadInput(f"text must be the answer, of 1 to {MAX_ANSWER} characters.")
+        if not _is_unicode(text):
+            raise BadInput("text has half of a character (a lone surrogate). Send Unicode text.")
+        who = self._who(fields)
+        answered = self._queue.answer(question, text, who, PERSON)
+        return {"done": "answered", "task_id": answered.task_id, "by": who}
+
     def _who(self, fields: Mapping[str, Any]) -> str:
         by = fields.get("by", "")
         if not isinstance(by, str) or len(by) > MAX_BY:
             raise BadInput(f"by must be a name of at most {MAX_BY} characters.")
         return check_name(f"{by or self.person} (web)", "by")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fields(body: bytes, shape: type) -> dict[str, Any]:

@@ -13,19 +13,23 @@ from swarm.board.board import (
     KINDS,
     ActiveTask,
     ClosedGate,
+    LandingRow,
     LivingWorker,
     LockRow,
     Problem,
+    QuestionRow,
     TotalUsage,
     WorkerLastSeen,
 )
 from swarm.formats import json_codec
 from swarm.queue.events import STATES
+from swarm.queue.questions.question import MAX_TEXT_BYTES
 from swarm.queue.task import Task
 from swarm.web.schema import Schema
 
 MAX_BY = 40  # characters of the name of the person who acts
 MAX_REASON = 2000  # characters
+MAX_ANSWER = MAX_TEXT_BYTES  # characters
 MAX_WORKER = 800  # characters of the worker in a lock that a page shows
 NAME_PATTERN = (
     r"^([^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029.-]"
@@ -73,6 +77,7 @@ class Board(TypedDict):
     schema_version: SchemaVersion
     generated_at: str
     location: Location
+    questions: list[Annotated[dict[str, Any], QuestionRow]]
     problems: list[Annotated[dict[str, Any], Problem]]
     workers: list[Annotated[dict[str, Any], ActiveTask]]
     locks: list[Annotated[dict[str, Any], LockRow]]
@@ -82,9 +87,11 @@ class Board(TypedDict):
     living: list[Annotated[dict[str, Any], LivingWorker]]
     gates: list[Annotated[dict[str, Any], ClosedGate]]
     usage: Annotated[dict[str, Any], TotalUsage]
+    landing: list[Annotated[dict[str, Any], LandingRow]]
     hint: str
     totals: Annotated[
-        dict[str, int], _counts("problems", "workers", "locks", "seen", "living", "gates")
+        dict[str, int],
+        _counts("questions", "problems", "workers", "locks", "seen", "living", "gates", "landing"),
     ]
     kinds: Annotated[dict[str, int], _counts(*KINDS)]
 
@@ -200,7 +207,7 @@ class Health(TypedDict):
 class Done(TypedDict):
     """The answer to an action: the action, its task, and the name of the user (`by`)."""
 
-    done: Literal["released", "retried", "cancelled"]
+    done: Literal["released", "retried", "cancelled", "answered"]
     task_id: str
     by: str
 
@@ -234,3 +241,9 @@ class Retry(_Body):
 
 class Cancel(_Body, total=False):
     reason: Annotated[str, {"maxLength": MAX_REASON}]
+
+
+class Answer(_Body):
+    """The answer to a question: one of its options by words or number, or a text."""
+
+    text: Annotated[str, {"minLength": 1, "maxLength": MAX_ANSWER, "pattern": r"\S"}]

@@ -46,7 +46,21 @@ from swarm.web.task_output import read_output
 
 T = TypeVar("T")
 
-_SCRIPTS = ("app", "board", "dialogs", "dom", "list", "log", "output", "tasks", "theme", "timeline")
+_SCRIPTS = (
+    "app",
+    "board",
+    "dialogs",
+    "dom",
+    "list",
+    "log",
+    "notify",
+    "output",
+    "questions",
+    "still",
+    "tasks",
+    "theme",
+    "timeline",
+)
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
@@ -55,7 +69,7 @@ FILES = {
 }
 _MAX_THREADS = 2  # calls of the store at the same time: each may hold many MiB
 _MAX_WAITING = 16  # requests that wait for such a call
-_MAX_BODY = 16 << 10  # bytes
+_MAX_BODY = 64 << 10  # bytes: the longest answer fits, even with many escapes
 
 
 class WebApp:
@@ -81,6 +95,7 @@ class WebApp:
             Route("/api/locks/{task}/release", self._release, methods=["POST"]),
             Route("/api/tasks/{task}/retry", self._retry, methods=["POST"]),
             Route("/api/tasks/{task}/cancel", self._cancel, methods=["POST"]),
+            Route("/api/questions/{question}/answer", self._answer, methods=["POST"]),
             Route("/openapi.json", self._openapi),
             Route("/metrics", self._metrics),
             Route("/healthz", self._health),
@@ -197,8 +212,14 @@ class WebApp:
     async def _cancel(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.cancel)
 
+    async def _answer(self, request: Request) -> Response:
+        return await self._act(request, lambda actions: actions.answer, _question)
+
     async def _act(
-        self, request: Request, choose: Callable[[Actions], Callable[[str, bytes], Done]]
+        self,
+        request: Request,
+        choose: Callable[[Actions], Callable[[str, bytes], Done]],
+        named: Callable[[Request], str] | None = None,
     ) -> Response:
         _only(request)
         actions = self._actions
@@ -219,8 +240,13 @@ class WebApp:
             body += chunk
             if len(body) > _MAX_BODY:
                 raise HTTPException(413, f"The body is larger than {_MAX_BODY} bytes.")
-        name = _name(request)
-        return _json(await self._thread(request, lambda _: choose(actions)(name, body)))
+        name = (named or _name)(request)
+
+        def act(_: Stopped) -> Done:
+            self._feed.check_store()
+            return choose(actions)(name, body)
+
+        return _json(await self._thread(request, act))
 
     async def _thread(self, request: Request, work: Callable[[Stopped], T]) -> T:
         """Return the result of `work`, without blocking the event loop.
@@ -307,6 +333,14 @@ def _name(request: Request) -> str:
         return check_name(request.path_params["task"], "task_id")
     except BadInput as error:
         raise NoTask("unknown", str(error)) from None
+
+
+def _question(request: Request) -> str:
+    """Return the question of a request. Raise HTTPException if it is no id of one."""
+    found: str = request.path_params["question"]
+    if not (found[:1] == "q" and found[1:].isascii() and found[1:].isdigit() and len(found) < 20):
+        raise HTTPException(404, "That is not the id of a question, such as q7.")
+    return found
 
 
 def _text(given: dict[str, str], name: str) -> str:

@@ -155,6 +155,12 @@ class Feed:
             and time.monotonic() - snapshot.taken_at <= _STALE_AFTER
         )
 
+    def check_store(self) -> None:
+        """Raise StoreError if the store's directory is gone: an action would find
+        nothing, or begin a new swarm.
+        """
+        self._probe.check_exists()
+
     # Streams --------------------------------------------------------------------------
 
     def number_of(self, event_id: str) -> int | None:
@@ -224,9 +230,11 @@ class Feed:
         The feed moves on only after that: an error in between loses no change.
         """
         before = self.snapshot
+        self._probe.check_exists()
         board = viewer.look()
         log = self._new_records()
         tasks = self._changed_tasks(viewer)
+        self._probe.check_exists()  # it may have gone during the read
         events = [
             *_log_events(log),
             *_task_events(tasks, before),
@@ -261,7 +269,8 @@ class Feed:
         grow. An unchanged board is also due after an error, so that pages learn that
         the error is over.
         """
-        rows = len(board.problems) + len(board.workers) + len(board.locks)
+        lists = (board.questions, board.problems, board.workers, board.locks)
+        rows = sum(map(len, lists))
         silent_for = begun - self._board_sent_at
         if self.snapshot.store_error:
             is_due = True

@@ -64,7 +64,10 @@ def _board_metrics(board: Board) -> list[Metric]:
         for p in board.problems
         if p.kind == "waiting" and (since := from_iso(p.since)) is not None
     ]
+    asked = [since for each in board.questions if (since := from_iso(each.since)) is not None]
+    waiting += asked
     longest_wait = max(0.0, now - min(waiting)) if waiting else 0.0
+    submitted = [since for row in board.landing if (since := from_iso(row.since)) is not None]
     left = [work.lease_left for work in board.workers if work.lease_left is not None]
     workers = {work.worker for work in board.workers}
     return [
@@ -74,6 +77,24 @@ def _board_metrics(board: Board) -> list[Metric]:
             "gauge",
             "Tasks that wait for a task that will not be done.",
             _one(board.blocked),
+        ),
+        (
+            "swarm_questions_open",
+            "gauge",
+            "Questions that wait for an answer.",
+            _one(len(board.questions)),
+        ),
+        (
+            "swarm_questions_oldest_seconds",
+            "gauge",
+            "Age of the oldest open question; 0 if there is none.",
+            _one(max(0.0, now - min(asked)) if asked else 0.0),
+        ),
+        (
+            "swarm_landing_oldest_seconds",
+            "gauge",
+            "How long work has waited to land, at most; 0 if none waits.",
+            _one(max(0.0, now - min(submitted)) if submitted else 0.0),
         ),
         ("swarm_workers", "gauge", "Workers that hold a task.", _one(len(workers))),
         (

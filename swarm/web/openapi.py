@@ -12,13 +12,17 @@ from swarm.board.board import (
     KINDS,
     ActiveTask,
     ClosedGate,
+    LandingRow,
     LivingWorker,
     LockRow,
     Problem,
+    QuestionRow,
     TotalUsage,
     WorkerLastSeen,
 )
 from swarm.queue.events import STATES
+from swarm.queue.questions.question import ANYONE, PERSON
+from swarm.queue.questions.question import KINDS as QUESTION_KINDS
 from swarm.queue.task import task_schema
 from swarm.status.log import STATES as TYPES
 from swarm.web import answers
@@ -31,12 +35,17 @@ ACTION_HEADER = "x-swarm-action"
 
 # record classes, with facts that their annotations do not say
 _SCHEMAS: dict[type, dict[str, Schema]] = {
+    QuestionRow: {
+        "kind": {"enum": list(QUESTION_KINDS)},
+        "needs": {"enum": [ANYONE, PERSON]},
+    },
     Problem: {"kind": {"enum": list(KINDS)}, "fix": {"description": "a command"}},
     ActiveTask: {},
     LockRow: {"status": {"enum": ["Active", "Expired", "Unknown"]}},
     WorkerLastSeen: {},
     LivingWorker: {},
     ClosedGate: {},
+    LandingRow: {"position": {"minimum": 1}},
     TotalUsage: {},
     answers.Board: {},
     answers.Location: {},
@@ -52,6 +61,7 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     answers.Release: {},
     answers.Retry: {},
     answers.Cancel: {},
+    answers.Answer: {},
     answers.Done: {},
     answers.Error: {},
 }
@@ -92,6 +102,9 @@ def _task() -> Schema:
 def _paths() -> Schema:
     short = {"type": "string", "maxLength": MAX_PARAMETER}
     task = _parameter("task", {"type": "string", "minLength": 1}, "path", required=True)
+    question = _parameter(
+        "question", {"type": "string", "pattern": "^q[0-9]+$"}, "path", required=True
+    )
     limit = _parameter(
         "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 200}
     )
@@ -178,6 +191,18 @@ def _paths() -> Schema:
             "post": _post("Make a failed or cancelled task ready again", "Retry", acted, task)
         },
         "/api/tasks/{task}/cancel": {"post": _post("Cancel a task", "Cancel", acted, task)},
+        "/api/questions/{question}/answer": {
+            "post": _post(
+                "Answer a question",
+                "Answer",
+                {
+                    **acted,
+                    "404": "that is not the id of a question",
+                    "409": "the question is not open any more",
+                },
+                question,
+            )
+        },
         "/openapi.json": {"get": _get("This description", "Anything", {"400": common["400"]})},
         "/healthz": {"get": _get("Whether the store can be read", "Health", common)},
         "/metrics": {

@@ -15,6 +15,7 @@ from swarm.board.board import KINDS
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.queue.events import parse_event
+from swarm.queue.questions.question import MAX_TEXT_BYTES
 from swarm.queue.task_state import TaskState
 from swarm.status.log import parse_record
 from swarm.terminal.text import shorten
@@ -22,14 +23,18 @@ from swarm.web.answers import Board, Record, TaskRow
 
 # Of each list of a board.
 MAX_ROWS = {
+    "questions": 50,
     "problems": 100,
     "workers": 300,
     "locks": 100,
     "seen": 50,
     "living": 300,
     "gates": 50,
+    "landing": 100,
 }
 MAX_TEXT = 600  # characters of a text in a list
+MAX_QUESTION = MAX_TEXT_BYTES  # characters of a question: a person needs all of it
+_MAX_ABOUT = 4000  # characters of what it is about
 _MAX_NAME = 200
 _MAX_TITLE = 160
 _MAX_TIMESTAMP = 40
@@ -47,10 +52,25 @@ def board_fields(board: boards.Board) -> Board:
         kinds[problem.kind] += 1
     totals = {name: len(fields[name]) for name in MAX_ROWS}
     for name, most in MAX_ROWS.items():
-        fields[name] = [
-            {key: cut(value) for key, value in row.items()} for row in fields[name][:most]
-        ]
+        cut_row = _question_row if name == "questions" else _cut_row
+        fields[name] = [cut_row(row) for row in fields[name][:most]]
     return cast(Board, {**fields, "totals": totals, "kinds": kinds})
+
+
+def _cut_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: cut(value) for key, value in row.items()}
+
+
+def _question_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question as the page shows it: what it is about is cut, if it is long."""
+    about = row["about"]
+    try:
+        whole = json_codec.dumps(about)
+    except BadInput:  # NaN, for example, which another program may write
+        about, whole = {}, ""
+    if len(whole) > _MAX_ABOUT:
+        about = {"beginning": cut(whole, _MAX_ABOUT)}
+    return {**_cut_row(row), "text": cut(row["text"], MAX_QUESTION), "about": about}
 
 
 def fingerprint(board: boards.Board) -> object:

@@ -24,7 +24,7 @@ from swarm.web.connections import BACKLOG, BoundedProtocol, bound_buffers, repor
 from swarm.web.feed import Feed
 from swarm.web.guard import AccessPolicy, Guard, is_loopback
 
-__all__ = ["AccessPolicy", "bind", "is_loopback", "serve"]
+__all__ = ["AccessPolicy", "address_for_others", "bind", "is_loopback", "serve"]
 
 _SHUTDOWN_TIMEOUT = 2  # seconds for answers that are being sent
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,6 +61,26 @@ def bind(host: str, port: int) -> socket.socket:
             f"--host."
         ) from None
     return made
+
+
+def address_for_others(bound: str) -> str:
+    """Return the address under which other machines reach a bound address, "" if this
+    machine has none.
+
+    For a socket bound to all addresses, that is the address of the way out. No packet is
+    sent: connecting a datagram socket only chooses an address.
+    """
+    if bound not in ("0.0.0.0", "::"):
+        return bound
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        if bound == "0.0.0.0" and family == socket.AF_INET6:
+            continue
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
+            way.connect((elsewhere, 9))
+            found = str(way.getsockname()[0])
+            if not is_loopback(found):
+                return found
+    return ""
 
 
 def serve(

@@ -14,17 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _TIMEOUT = 10  # seconds
+_QUESTION_TIMEOUT = 3600  # seconds; see `project.policy.MAX_WAIT`
 _END_TIMEOUT = 3  # seconds; Codex allows no more, and the default of Claude Code is 1.5
 _SKILL = "skills/swarm/SKILL.md"
 
 
 @dataclass(frozen=True)
 class HookEntry:
-    """An event for which the agent starts `swarm hook`. `matcher` limits the event."""
+    """An event for which the agent starts `swarm hook`. `matcher` limits the event.
+    `status` is what the agent shows meanwhile.
+    """
 
     event: str
     matcher: str = ""
     timeout: int = _TIMEOUT
+    status: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,8 @@ CLAUDE = Agent(
         HookEntry("SessionStart"),
         HookEntry("UserPromptSubmit"),
         HookEntry("PreToolUse", "Edit|Write|MultiEdit|NotebookEdit"),
-        HookEntry("PermissionRequest"),
+        # also for AskUserQuestion; the agent's own prompt stands beside the hook
+        HookEntry("PermissionRequest", timeout=_QUESTION_TIMEOUT),
         HookEntry("PostToolUse"),
         HookEntry("PostToolUseFailure"),
         # A permission prompt comes as PermissionRequest, which names the tool.
@@ -165,7 +170,11 @@ CODEX = Agent(
         HookEntry("SessionStart"),
         HookEntry("UserPromptSubmit"),
         HookEntry("PreToolUse", "apply_patch|Edit|Write"),
-        HookEntry("PermissionRequest"),
+        HookEntry(  # the agent's own prompt comes after the hook
+            "PermissionRequest",
+            timeout=_QUESTION_TIMEOUT,
+            status="A person decides: swarm questions",
+        ),
         HookEntry("PostToolUse"),
         HookEntry("SubagentStart"),
         HookEntry("Stop"),

@@ -43,6 +43,7 @@ def groups(agent: Agent, command: Sequence[str]) -> dict[str, object]:
             "type": "command",
             "command": line,
             form.timeout: entry.timeout * form.per_second,
+            **({"statusMessage": entry.status} if entry.status else {}),
         }
         found[entry.event] = {**matcher, **(handler if form.flat else {"hooks": [handler]})}
     return found

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Protocol, Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 from swarm import settings
 from swarm.board.text import text as board_lines
@@ -20,6 +21,14 @@ from swarm.stores.location import location_of
 from swarm.terminal import output
 from swarm.terminal.screen import LiveScreen
 from swarm.terminal.text import cut, shown
+
+
+class Check(NamedTuple):
+    """A sentence of the summary, and whether it is true."""
+
+    text: str
+    holds: bool
+
 
 _MARKS = {
     "START": ("▶", "bold"),
@@ -43,7 +52,9 @@ class DemoScreen(Protocol):
     def pause(self, cursor: str, *, last: bool = False) -> None:
         """Wait until the log has a new record, or a moment has passed."""
 
-    def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None: ...
+    def summary(self, checks: Sequence[Check]) -> None: ...
+    def listing(self, title: str, lines: Sequence[str]) -> None: ...
+    def end(self, seconds: float, note: str = "") -> None: ...
 
 
 def open_screen(store: Store, *, plain: bool) -> DemoScreen:
@@ -74,8 +85,10 @@ class Lines:
         mark, colour = _MARKS.get(record["state"], ("·", "dim"))
         message = record.get("message", "")
         text = f"  {message}" if message else ""
-        state = output.paint(f"{mark} {record['state']:5}", colour)
-        self._add(f"{record['worker']}  {state}  {shown(record['task_id'])}{shown(text)}")
+        plain = f"{mark} {record['state']:5}"
+        about = f"{shown(record['task_id'])}{shown(text)}"
+        room = output.columns() - len(f"{' ' * 9}{record['worker']}  {plain}  ")
+        self._add(f"{record['worker']}  {output.paint(plain, colour)}  {cut(about, room)}")
 
     def note(self, text: str, *, bad: bool = False) -> None:
         self._add(output.paint(f"{'✘' if bad else '*'} {text}", "red" if bad else "bold"))
@@ -84,15 +97,22 @@ class Lines:
         if not last:
             self._store.wait(LOG, cursor, _REFRESH_INTERVAL)
 
-    def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None:
+    def summary(self, checks: Sequence[Check]) -> None:
         output.out("\n")
         for text, holds in checks:
-            output.out(
-                f"  {output.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}\n"
-            )
+            mark = output.paint("✔", "green") if holds else output.paint("✘", "red")
+            output.out(f"  {mark} {text}\n")
+        output.out("\n")
+
+    def listing(self, title: str, lines: Sequence[str]) -> None:
+        output.out(f"{output.paint(title, 'dim')}\n")
+        output.out("".join(f"  {cut(shown(line), output.columns() - 2)}\n" for line in lines))
+
+    def end(self, seconds: float, note: str = "") -> None:
+        if note:
+            output.out(f"{note}\n")
         output.out(
-            f"\n{seconds:.1f} seconds. Next: docs/guide/getting-started.md, or python3 -m "
-            f"swarm "
+            f"\n{seconds:.1f} seconds. Next: docs/guide/getting-started.md, or python3 -m swarm "
             f"--help\n"
         )
 
@@ -155,5 +175,11 @@ class Silence:
         if not last:
             time.sleep(_REFRESH_INTERVAL)
 
-    def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None:
+    def summary(self, checks: Sequence[Check]) -> None:
+        pass
+
+    def listing(self, title: str, lines: Sequence[str]) -> None:
+        pass
+
+    def end(self, seconds: float, note: str = "") -> None:
         pass

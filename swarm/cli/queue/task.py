@@ -7,13 +7,25 @@ from contextlib import contextmanager
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.cli.queue import task_output, task_text
+from swarm.cli.queue import question_text, task_output, task_text
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
-from swarm.queue.events import STATES
+from swarm.queue.events import DONE, STATES
 from swarm.queue.queue import TaskQueue
-from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.task import (
+    AGENT,
+    BRANCH,
+    CHECKS,
+    FLAG,
+    LABELS,
+    NAMES,
+    OBJECT,
+    SECONDS,
+    TASK_FIELDS,
+    TEXT,
+    WHOLE,
+)
 from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -47,7 +59,7 @@ def add(call: Call) -> int:
 
 
 def import_file(call: Call) -> int:
-    from swarm.queue.import_file import parse
+    from swarm.cli.queue.import_file import parse
 
     path = call.get(0)
     text = _read(path)
@@ -120,7 +132,7 @@ def show(call: Call) -> int:
         f"{shown(task.id)}: {task.state}{task_text.about(task, queue.blocked().get(task.id, ''))}\n"
     )
     rows = (task_text.rows(task) | task_text.usage_rows(usage)).items()
-    output.out("".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows if value))
+    output.out("".join(f"  {name + ': ':<13}{shown(value)}\n" for name, value in rows if value))
     if task.spec.prompt:
         output.out(
             "\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines())
@@ -128,6 +140,8 @@ def show(call: Call) -> int:
     if task.previous.feedback:
         lines = [f"  {shown(line)}\n" for line in task.previous.feedback.splitlines()]
         output.out("\nFeedback of the last attempt:\n" + "".join(lines))
+    if task.questions:
+        output.out("\nQuestions:\n" + "".join(map(question_text.short, task.questions)))
     if history:
         output.out(
             "\nHistory:\n" + "".join(f"  {task_text.history_line(record)}\n" for record in history)
@@ -152,9 +166,14 @@ def claim(call: Call) -> int:
         if not call.answer(fields):
             output.out(claim_report.refusal_text(fields))
         return error.exit_code
+    workspace = ""
+    if _WORKSPACE.name in call.options:
+        from swarm.cli.queue import finishing  # most claims need no git
+
+        workspace = finishing.make_workspace(queue, worker, claimed)
     try:
-        if not call.answer(claim_report.fields(claimed)):
-            output.out(claim_report.text(claimed))
+        if not call.answer(claim_report.fields(claimed, workspace)):
+            output.out(claim_report.text(claimed, workspace))
     except BrokenPipeError:
         raise
     except OSError:
@@ -166,26 +185,38 @@ def claim(call: Call) -> int:
 
 
 def done(call: Call) -> int:
-    with _explained_worker(call) as worker:
-        task = TaskQueue().done(
-            _task(call), worker, _token(call), _text(call, 1), force=_FORCE.name in call.options
-        )
-    if not call.answer({"done": True, "task": task.fields()}):
-        output.out(f"Task done: {task.id}\n")
+    from swarm.cli.queue import finishing
+    from swarm.landing.claimed import WorkRefused
+
+    queue, name, result = TaskQueue(), _task(call), _text(call, 1)
+    try:
+        with _explained_worker(call) as worker:
+            caller = finishing.caller(queue, worker, force=_FORCE.name in call.options)
+            task = caller.finish(name, _token(call), result)
+    except WorkRefused as error:
+        fields = {"done": False, "reason": str(error), "last_lines": error.last_lines}
+        output.error(str(error))
+        if not call.answer({**fields, "task": queue.get(name).fields()}):
+            output.out(finishing.refusal_text(error))
+        return error.exit_code
+    if not call.answer({"done": task.state == DONE, "task": task.fields()}):
+        output.out(task_text.ended(task))
     return 0
 
 
 def fail(call: Call) -> int:
     delay = call.seconds("--delay", 0.0)
     final = "--final" in call.options
+    queue, reason = TaskQueue(), _text(call, 1)
     with _explained_worker(call) as worker:
-        task = TaskQueue().fail(
+        task = queue.fail(
             _task(call),
             worker,
             _token(call),
-            _text(call, 1),
+            reason,
             delay=delay,
             final=final,
+            work=_saved_work(call, queue, worker),
             force=_FORCE.name in call.options,
         )
     if not call.answer({"failed": True, "task": task.fields()}):
@@ -200,9 +231,15 @@ def fail(call: Call) -> int:
 
 
 def release(call: Call) -> int:
+    queue, reason = TaskQueue(), _text(call, 1)
     with _explained_worker(call) as worker:
-        task = TaskQueue().release(
-            _task(call), worker, _token(call), _text(call, 1), force=_FORCE.name in call.options
+        task = queue.release(
+            _task(call),
+            worker,
+            _token(call),
+            reason,
+            work=_saved_work(call, queue, worker),
+            force=_FORCE.name in call.options,
         )
     if not call.answer({"released": True, "task": task.fields()}):
         output.out(f"Task released: {task.id}\n")
@@ -293,6 +330,13 @@ def _token(call: Call) -> int | None:
     return parse_token(text) if text else settings.token_for(_task(call))
 
 
+def _saved_work(call: Call, queue: TaskQueue, worker: str) -> str:
+    """Save the work of a claim that ends now, and return its commit."""
+    from swarm.cli.queue import finishing
+
+    return finishing.saved_work(queue, worker, _task(call), _token(call))
+
+
 def _text(call: Call, index: int) -> str:
     text = call.get(index)
     return output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n") if text == "-" else text
@@ -325,7 +369,12 @@ _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     ),
     SECONDS: lambda call, field: call.seconds(field.option, 0.0),
     NAMES: lambda call, field: call.every(field.option),
+    LABELS: lambda call, field: call.every(field.option),
     OBJECT: lambda call, field: parse_meta(call.options[field.option]),
+    # '' alone: no check.
+    CHECKS: lambda call, field: [] if (given := call.every(field.option)) == [""] else given,
+    BRANCH: lambda call, field: call.options[field.option],
+    FLAG: lambda call, field: True,
 }
 _WORKER = Option(
     "--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this command"
@@ -336,6 +385,9 @@ _TOKEN = Option(
 _FORCE = Option(
     "--force", text="end the claim even if it belongs to another living process; this is logged"
 )
+_WORKSPACE = Option(
+    "--workspace", text="make a git worktree for the attempt, and print its directory"
+)
 _NOTE = Option("--note", "TEXT", "words for the next attempts, such as what to do otherwise")
 COMMANDS = {
     "add": Command(
@@ -344,7 +396,12 @@ COMMANDS = {
         "swarm task add login --prompt 'Fix the login bug' --priority 5 --after schema",
         positional=("TASK",),
         options=tuple(
-            Option(field.option, field.kind.metavar, field.about, repeated=field.kind is NAMES)
+            Option(
+                field.option,
+                field.kind.metavar,
+                field.about,
+                repeated=field.kind in (NAMES, CHECKS, LABELS),
+            )
             for field in TASK_FIELDS
             if field.option
         ),
@@ -383,6 +440,7 @@ COMMANDS = {
             Option("--agent", "AGENT", "also claim tasks for this agent, if its gate is open"),
             Option("--ttl", "S", "lease in seconds; default: AI_SWARM_LOCK_TTL, else 300"),
             Option("--wait", "S", "wait up to S seconds for a task; default: do not wait"),
+            _WORKSPACE,
         ),
         details=(
             (
@@ -399,7 +457,14 @@ COMMANDS = {
         positional=("TASK",),
         optional=("RESULT",),
         options=(_WORKER, _TOKEN, _FORCE),
-        details=("If RESULT is -, it is read from standard input.",),
+        details=(
+            (
+                "The check of the task or the project runs first, in the workspace of the claim. "
+                "Exit 1: the check failed, and the claim goes on. Work that lands on a branch is "
+                "submitted: the task is done when it has landed."
+            ),
+            "If RESULT is -, it is read from standard input.",
+        ),
     ),
     "fail": Command(
         fail,

@@ -7,7 +7,7 @@ import time
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, NoTask
 from swarm.inputs import check_name, parse_token
-from swarm.queue.events import ENDED, RUNNING
+from swarm.queue.events import ENDED
 from swarm.queue.queue import TaskQueue
 from swarm.stores.file import state_dir
 from swarm.stores.file.layout import RESULTS
@@ -70,7 +70,7 @@ def _follow(queue: TaskQueue, task_id: str, token: int | None) -> int:
     shown_token = token
     while True:
         task = queue.get(task_id)  # before the files: its last lines are in them then
-        is_at_work = task.state == RUNNING and token in (None, task.token)
+        is_at_work = task.is_claimed and token in (None, task.token)
         files = _files(task_id, token)
         for file in readable(files):
             if file.path not in seen:

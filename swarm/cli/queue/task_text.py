@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from swarm.formats import json_codec
 from swarm.queue import claim_report
-from swarm.queue.task import AGENT, NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
+from swarm.queue.events import ASKING, SUBMITTED
+from swarm.queue.task import (
+    AGENT,
+    BRANCH,
+    CHECKS,
+    FLAG,
+    LABELS,
+    NAMES,
+    OBJECT,
+    REVIEWED,
+    SECONDS,
+    TASK_FIELDS,
+    TEXT,
+    WHOLE,
+)
 from swarm.queue.usage import Usage
 from swarm.terminal import output
-from swarm.terminal.text import money, shorten, shown
+from swarm.terminal.text import foreign, money, shorten, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from swarm.locks.record import Lock
@@ -19,19 +33,26 @@ if TYPE_CHECKING:
 
 _COLOURS = {
     "running": "bold",
+    "submitted": "green",
     "done": "green",
     "failed": "red",
     "cancelled": "dim",
     "waiting": "dim",
 }
 _MAX_REASON = 200  # characters of a reason in a list
+_HASH = 12  # characters of a commit
 _SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
     TEXT: str,
     AGENT: str,
     WHOLE: str,
     SECONDS: lambda seconds: f"{seconds:g} s",
     NAMES: ", ".join,
+    LABELS: ", ".join,
     OBJECT: lambda value: json_codec.dumps(value) if value else "",
+    CHECKS: lambda value: value if isinstance(value, str) else " && ".join(value) or "none",
+    BRANCH: str,
+    FLAG: lambda value: "yes" if value else "no",
+    REVIEWED: str,
 }
 
 
@@ -47,6 +68,13 @@ def about(task: Task, blocked_by: str) -> str:
             f" (worker: {shown(task.worker)}, since {task.since}, attempt {task.attempts} of "
             f"{task.spec.max_attempts}{before})"
         )
+    if task.state == ASKING:
+        who = f"worker: {shown(task.worker)}, " if task.is_claimed else ""
+        asked = [f"{each.id}: {foreign(each.text)}" for each in task.questions if each.is_open]
+        return f" ({who}since {task.since}, {'; '.join(asked)})"
+    if task.state == "submitted" and task.submission:
+        waits = shown(task.submission.waits_for)
+        return f" (since {task.since}, {waits}, {_work(task.submission.work)})"
     if blocked_by:
         return f" (blocked: waits for {shown(blocked_by)}, which will not be done)"
     if task.state == "waiting":
@@ -54,6 +82,17 @@ def about(task: Task, blocked_by: str) -> str:
     again = f"again at {task.ready_at}" if task.ready_at else ""
     notes = [text for text in (_one_line(task.reason), again) if text]
     return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _work(commit: str) -> str:
+    return f"work {shown(commit[:_HASH])}"
+
+
+def _check(check: Mapping[str, Any]) -> str:
+    """Return the check that work has passed, "" if there was none."""
+    seconds = check.get("seconds")
+    took = f" ({seconds:.1f} s)" if isinstance(seconds, int | float) else ""
+    return f"{check['command']}{took}" if check.get("command") else ""
 
 
 def cost(usage: Usage | None) -> str:
@@ -99,7 +138,7 @@ def rows(task: Task) -> dict[str, str]:
         if field.name == "max_attempts":
             found["attempts"] = f"{task.attempts} of {value}"
         elif field.name != "prompt" and field.kind in _SHOWN:
-            found[field.name] = "" if value is None else _SHOWN[field.kind](value)
+            found[field.name.replace("_", " ")] = "" if value is None else _SHOWN[field.kind](value)
     needs_worker = task.state == "ready" and task.spec.command
     return found | {
         "command": claim_report.command_line(task),
@@ -109,7 +148,24 @@ def rows(task: Task) -> dict[str, str]:
         "failure": _one_line(task.previous.reason),
         "note": task.previous.note,
         "session": task.previous.session,
+        **_work_rows(task),
     }
+
+
+def _work_rows(task: Task) -> dict[str, str]:
+    """Return what `show` says about the work of a task: saved, submitted, landed."""
+    submission, landed = task.submission, task.landed
+    found = {"saved work": task.previous.work[:_HASH]}
+    if submission is not None and task.state == "submitted":
+        found = {
+            "to land on": submission.branch,
+            "review by": submission.review,
+            "work": f"{submission.work[:_HASH]}, from {submission.base[:_HASH] or 'unknown'}",
+            "passed": _check(submission.check),
+        }
+    if landed is not None:
+        found["landed"] = f"{landed.branch} {landed.commit[:_HASH]}, token {landed.token}".strip()
+    return found
 
 
 def history_line(record: dict[str, Any]) -> str:
@@ -122,3 +178,10 @@ def history_line(record: dict[str, Any]) -> str:
 
 def count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
+
+
+def ended(task: Task) -> str:
+    """Return what a user reads when a claim was ended well."""
+    if task.submission is not None and task.state == SUBMITTED:
+        return f"Task submitted: {shown(task.id)} {task.submission.waits_for}\n"
+    return f"Task done: {shown(task.id)}\n"

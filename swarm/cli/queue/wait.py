@@ -4,10 +4,11 @@ given state.
 
 from __future__ import annotations
 
+from swarm.board.waiting import wait_for
 from swarm.cli.arguments import Call, Command, Option
 from swarm.inputs import check_name
+from swarm.locks.waits import Waiting
 from swarm.queue.events import DONE
-from swarm.queue.waiting import wait_for
 from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -17,14 +18,15 @@ def wait(call: Call) -> int:
     task, what = check_name(call.get(0), "TASK"), call.options.get("--for", DONE)
     timeout = call.timeout()
     away = output.warn_every_minute()
-    answer = wait_for(
-        default_store(),
-        task,
-        what,
-        timeout,
-        lambda: output.err(f"There is no task {task} yet: waiting for it.\n"),
-        away,
-    )
+    with Waiting(f"{task} to be {what}"):
+        answer = wait_for(
+            default_store(),
+            task,
+            what,
+            timeout,
+            lambda: output.err(f"There is no task {task} yet: waiting for it.\n"),
+            away,
+        )
     fields = {
         "task_id": task,
         "for": what,
@@ -57,9 +59,11 @@ COMMAND = Command(
                 "has DONE, and no START after it"
             ),
             "free": "no worker holds the lock of the task",
-            "STATE": "ready waiting running failed cancelled: the state of the task in the queue. "
-            "START DONE WAIT ERROR HELP SKIP: the type of the latest record of the task, now "
-            "or later",
+            "STATE": (
+                "ready waiting running asking submitted failed cancelled: the state of the task "
+                "in the queue. START DONE WAIT ERROR HELP SKIP: the type of the latest record of "
+                "the task, now or later"
+            ),
         },
     ),
     notes=(

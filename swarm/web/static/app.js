@@ -4,6 +4,8 @@ import { BoardView } from "./board.js";
 import { Dialogs } from "./dialogs.js";
 import { $, ask, clock, later, openDialog, plain, setClock, setText, tickAll } from "./dom.js";
 import { LogView } from "./log.js";
+import { Notifier } from "./notify.js";
+import { QuestionView } from "./questions.js";
 import { TaskView } from "./tasks.js";
 import { Timeline } from "./timeline.js";
 
@@ -19,10 +21,13 @@ const boardView = new BoardView({ openTask, act: (action, about) => dialogs.ask(
 const tasks = new TaskView(openTask);
 const log = new LogView((record) => dialogs.openRecord(record));
 const timeline = new Timeline(openTask);
+const questions = new QuestionView({ openTask, announce, remember });
+const notifier = new Notifier({ announce, remember, visit: () => questions.visit() || visit("problems") });
 let events = null;
 let begun = 0; // counts calls of begin(); only the latest one counts
 let retry = 0; // timer
 let actions = false;
+let person = null; // the name of the user in the log, unless another is typed
 let storeError = ""; // the latest one, "" if there is none
 let lastEventAt = Date.now();
 
@@ -38,11 +43,13 @@ async function begin() {
     if (beginning !== begun) return;
     setClock(snapshot.now);
     actions = snapshot.actions;
-    dialogs.setActions(actions, snapshot.person);
+    person = snapshot.person;
+    dialogs.setActions(actions, person);
     $("mode").hidden = false;
     setText($("mode"), actions ? `acting as ${plain(snapshot.person)}` : "read-only");
     log.replace(snapshot.records);
     timeline.replace(snapshot.records);
+    questions.noteAnswers(snapshot.records);
     showBoard(snapshot.board);
     connected(snapshot.store_error);
     listen(snapshot.event_id);
@@ -66,7 +73,7 @@ function listen(eventId) {
   on("ping", () => {});
   on("board", (board) => { showBoard(board); connected(""); });
   on("tasks", (change) => (change.all ? reload() : tasks.change(change.rows)));
-  on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); });
+  on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); questions.noteAnswers(records); });
   on("store_error", ({ text }) => connected(text));
   on("reset", () => begin());
   stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") connected(storeError); });
@@ -92,6 +99,8 @@ function connected(error) {
 const reload = later(() => tasks.load().catch(() => {}), 300);
 
 function showBoard(board) {
+  questions.show(board, actions, person);
+  notifier.show(board);
   boardView.show(board, actions);
   tasks.setCounts(board.queue);
   timeline.setHeld(board.workers);
@@ -145,14 +154,14 @@ function visit(section) {
 function step(by) {
   const here = document.activeElement;
   if (LISTS[here.id]) return LISTS[here.id].move(by);
-  const group = here.closest("#problem-list, #worker-list, #lock-rows, #span-rows");
+  const group = here.closest("#question-list, #problem-list, #worker-list, #lock-rows, #span-rows");
   if (!group) {
     tasks.list.element.focus();
     return tasks.list.move(by);
   }
   const items = [...group.children];
   const at = items.findIndex((item) => item.contains(here));
-  items[Math.max(0, Math.min(items.length - 1, at + by))]?.querySelector("button")?.focus();
+  items[Math.max(0, Math.min(items.length - 1, at + by))]?.querySelector("button.option, textarea, button")?.focus();
   return undefined;
 }
 
@@ -161,6 +170,7 @@ const KEYS = {
   l: () => $("log-search").focus(),
   j: () => step(1),
   k: () => step(-1),
+  a: () => questions.visit(),
   p: () => log.pause(),
   t: nextTheme,
   "?": () => openDialog($("help")),
@@ -177,11 +187,12 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     return;
   }
+  if (event.key === "Escape" && event.target.matches?.("#question-list textarea")) return void event.target.blur();
   if (typing && event.key === "Enter" && event.target.id === "task-search") return void visit("tasks");
   if (typing && event.key === "Enter" && event.target.id === "log-search") return void visit("log");
   if (event.ctrlKey || event.metaKey || event.altKey || typing || document.querySelector("dialog[open]") || !$("keys-on").checked) return;
   const arrow = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (arrow && event.target.closest?.("#problem-list, #worker-list, #lock-rows")) step(arrow);
+  if (arrow && event.target.closest?.("#question-list, #problem-list, #worker-list, #lock-rows")) step(arrow);
   else if (KEYS[event.key]) KEYS[event.key]();
   else return;
   event.preventDefault();

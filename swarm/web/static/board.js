@@ -1,9 +1,9 @@
-// The board: figures, problems, workers, locks.
+// The board: figures, problems, work that waits to land, workers, locks.
 
 import { $, age, duration, fill, gauge, make, money, plain, say, setText, until } from "./dom.js";
 
 const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "No agent", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
-const STATES = ["done", "running", "ready", "waiting", "failed", "cancelled"];
+const STATES = ["done", "submitted", "running", "asking", "ready", "waiting", "failed", "cancelled"];
 const FIRST_PROBLEMS = 6; // shown until the user asks for more
 const MAX_ROWS = 50; // problems or workers shown
 const MAX_IDLE = 12; // workers without a task shown
@@ -27,6 +27,7 @@ export class BoardView {
     this.location(board.location);
     this.figures(board);
     this.problems(board);
+    this.landing(board);
     this.workers(board);
     this.locks(board);
     setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} invalid lines` : ""}`);
@@ -40,8 +41,9 @@ export class BoardView {
   }
 
   figures(board) {
-    const waits = board.kinds.waiting;
-    const others = board.totals.problems - waits;
+    const asked = board.totals.questions;
+    const waits = board.kinds.waiting + asked;
+    const others = board.totals.problems - board.kinds.waiting;
     const { queue } = board;
     const rows = [
       ["Wait for a person", waits, waits ? "warn" : ""],
@@ -49,6 +51,7 @@ export class BoardView {
       ["At work", new Set(board.workers.map((work) => work.worker)).size, "busy"],
       ["Ready", queue.ready, ""],
       ["Waiting", queue.waiting, ""],
+      ["To land", queue.submitted, ""],
       ["Done", queue.done, queue.done ? "good" : ""],
       ["Failed", queue.failed, queue.failed ? "bad" : ""],
       ["Cost (estimate)", money(board.usage.cost_usd), ""],
@@ -64,7 +67,8 @@ export class BoardView {
       part.style.flexGrow = count;
       return part;
     });
-    document.title = board.totals.problems ? `(${board.totals.problems}) swarm` : "swarm";
+    const title = board.totals.problems ? `(${board.totals.problems}) swarm` : "swarm";
+    document.title = asked ? `(${asked}) ${asked > 1 ? "questions" : "question"} · swarm` : title;
   }
 
   problems(board) {
@@ -77,6 +81,7 @@ export class BoardView {
     setText($("more-problems"), this.few ? (total > MAX_ROWS ? `Show ${MAX_ROWS} of ${total.toLocaleString("en")}` : `Show all ${total}`) : "Show fewer");
     $("more-problems").setAttribute("aria-expanded", String(!this.few));
     $("no-problems").hidden = board.totals.problems > 0;
+    setText($("no-problems"), board.totals.questions ? "No other problems." : "No problems. Nothing waits for you.");
     this.announceNew(board.problems);
   }
 
@@ -129,6 +134,18 @@ export class BoardView {
 
   button(action, text, about) {
     return make("button", { type: "button", class: "small", data: { does: action }, "aria-label": `${text} ${plain(about.task_id)}`, on: { click: () => this.act(action, about) } }, `${text}…`);
+  }
+
+  landing(board) {
+    const total = board.totals.landing;
+    $("landing").hidden = !total;
+    setText($("landing-count"), `${total.toLocaleString("en")}${total > board.landing.length ? `, ${board.landing.length} shown` : ""}`);
+    fill($("landing-list"), board.landing, (row) => row.task_id, (row) =>
+      make("li", { class: "lands" },
+        make("span", { class: "place" }, say(row.branch || "review"), ` ${row.position}`),
+        make("div", { class: "who" }, this.link(row.task_id), say(row.worker, { kind: "by" })),
+        say(row.why, { name: "div", kind: "said" }),
+        make("div", { class: "time" }, age(row.since))));
   }
 
   workers(board) {

@@ -2,6 +2,7 @@
 
 import { $, age, ask, fullTime, make, money, openDialog, plain, say, setText } from "./dom.js";
 import { OutputView } from "./output.js";
+import { questionRows } from "./questions.js";
 
 const QUESTIONS = {
   release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "The holder")} loses the task at once, even if it still works on it. Then other workers may take it. The log records this.` },
@@ -10,11 +11,25 @@ const QUESTIONS = {
 };
 
 // The fields of a task that have a row or a section of their own below; every other field gets a row by its name.
-const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "timeout", "token", "added_at", "prompt", "command", "meta"]);
+const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "timeout", "token", "added_at", "prompt", "command", "meta", "submission", "landed", "questions"]);
 
 function otherRows(task) {
   const others = Object.entries(task).filter(([name, value]) => !OWN_ROWS.has(name) && value);
   return others.map(([name, value]) => [name[0].toUpperCase() + name.slice(1).replaceAll("_", " "), say(typeof value === "string" ? value : JSON.stringify(value))]);
+}
+
+// Where the work of a task waits or has landed, as text.
+function workRows(task) {
+  const submission = task.submission;
+  const landed = task.landed;
+  const waits = submission && `${submission.branch ? `to land on ${submission.branch}` : ""}${submission.review ? `${submission.branch ? ", " : ""}for a review by ${submission.review}` : ""}`;
+  const passed = submission?.check?.command && `${submission.check.command}${submission.check.seconds ? ` (${Number(submission.check.seconds).toFixed(1)} s)` : ""}`;
+  return [
+    ["Waits", task.state === "submitted" && waits && say(waits)],
+    ["Saved work", submission?.work && say(submission.work.slice(0, 12))],
+    ["Check passed", passed && say(passed)],
+    ["Landed", landed && say(`${landed.branch || "on an unknown branch"} ${landed.commit.slice(0, 12)}`.trim())],
+  ];
 }
 
 export class Dialogs {
@@ -75,6 +90,8 @@ export class Dialogs {
       ["Next attempt at", task.ready_at && fullTime(task.ready_at)],
       ["Timeout", task.timeout && `${task.timeout} s`],
       ["Token", task.token && String(task.token)],
+      ...questionRows(task.questions),
+      ...workRows(task),
       ["Cost", usage.turns + usage.input_tokens + usage.output_tokens > 0 && `${money(usage.cost_usd)} (estimate), ${usage.turns} turns, ${usage.input_tokens.toLocaleString("en")} + ${usage.output_tokens.toLocaleString("en")} tokens`],
       ["Added", task.added_at && fullTime(task.added_at)],
       ...otherRows(task),
@@ -83,7 +100,7 @@ export class Dialogs {
     if (this.actions) {
       const buttons = make("div", { class: "buttons" });
       if (["failed", "cancelled"].includes(task.state)) buttons.append(this.button("retry", "Retry…", task.id));
-      if (["ready", "waiting", "running"].includes(task.state)) buttons.append(this.button("cancel", "Cancel…", task.id));
+      if (["ready", "waiting", "running", "asking", "submitted"].includes(task.state)) buttons.append(this.button("cancel", "Cancel…", task.id));
       parts.push(buttons);
     }
     if (task.prompt) parts.push(make("h3", {}, "Prompt"), say(task.prompt, { name: "pre", lines: true }));

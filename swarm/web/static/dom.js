@@ -107,7 +107,7 @@ export function focusAgain(element) {
   };
 }
 
-const buttons = (item) => (item ? [item, ...item.querySelectorAll("button")].filter((it) => it.matches("button")) : []);
+const buttons = (item) => (item ? [item, ...item.querySelectorAll("button, textarea")].filter((it) => it.matches("button:not(:disabled), textarea")) : []);
 
 // Browsers restore the focus to the old element, but the page may have rendered it again meanwhile.
 export function openDialog(dialog) {

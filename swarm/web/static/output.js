@@ -3,6 +3,7 @@
 import { ask, make, plain, put, setText } from "./dom.js";
 
 const INTERVAL = 1000; // milliseconds between two requests while the task runs
+const LIVE = ["running", "asking"]; // states in which an agent may print
 const MAX_CHARACTERS = 200000; // in the page
 
 export class OutputView {
@@ -12,7 +13,7 @@ export class OutputView {
     this.note = make("p", { class: "note", id: "output-note" });
     this.screen = make("pre", { class: "output", id: "output", tabindex: "0", role: "log", "aria-label": "Output of the agent" });
     this.screen.hidden = true;
-    this.parts = [make("h3", {}, task.state === "running" ? "Output (live)" : "Output"), this.screen, this.note];
+    this.parts = [make("h3", {}, LIVE.includes(task.state) ? "Output (live)" : "Output"), this.screen, this.note];
   }
 
   start() {
@@ -35,7 +36,7 @@ export class OutputView {
       if (this.stopped) return;
       setText(this.note, plain(error.message));
     }
-    if (this.task.state === "running") this.timer = setTimeout(() => this.read(), INTERVAL);
+    if (LIVE.includes(this.task.state)) this.timer = setTimeout(() => this.read(), INTERVAL);
   }
 
   add({ text, after, skipped, files }) {

@@ -3,7 +3,7 @@
 import { $, age, ask, fill, later, make, money, plain, say, setText } from "./dom.js";
 import { List } from "./list.js";
 
-const STATES = ["running", "failed", "ready", "waiting", "done", "cancelled"]; // most interesting first
+const STATES = ["asking", "running", "submitted", "failed", "ready", "waiting", "done", "cancelled"]; // most interesting first
 const PAGE_SIZE = 1000;
 const MAX_TASKS = 20000; // in the page
 
@@ -90,7 +90,7 @@ export class TaskView {
       if (words.length && !matches(task, words)) continue;
       byState.get(task.state)?.push(task);
     }
-    for (const state of ["running", "failed", "done", "cancelled"]) byState.get(state).sort((a, b) => (a.since < b.since ? 1 : -1));
+    for (const state of ["running", "submitted", "failed", "done", "cancelled"]) byState.get(state).sort((a, b) => (a.since < b.since ? 1 : -1));
     byState.get("ready").sort((a, b) => b.priority - a.priority);
     const shown = [...byState.values()].flat();
     this.list.show(shown, (task) => task?.id);

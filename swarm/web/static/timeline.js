@@ -7,7 +7,7 @@ const MAX_LANES = 24;
 const MAX_BARS = 500;
 const MAX_TABLE_ROWS = 200;
 const ENDS = { DONE: "done", ERROR: "error", SKIP: "skip" };
-const RESULTS = { open: "at work", wait: "waits", done: "done", error: "error", skip: "released", gone: "gone" };
+const RESULTS = { open: "at work", wait: "waits", landing: "to land", done: "done", error: "error", skip: "released", gone: "gone" };
 
 export class Timeline {
   constructor(openTask) {
@@ -44,14 +44,24 @@ export class Timeline {
     const span = this.open.get(record.task_id);
     if (span) span.last = at;
     if (["START", "DONE", "SKIP"].includes(record.type) && meta.from === "output") return; // informational
-    if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta || "denied" in meta)) return; // informational: another worker wrote it
+    if (record.type === "SKIP" && "submitted" in meta) return span && this.end(span, at, "landing"); // the worker is free
+    if (record.type === "SKIP" && "question" in meta) return span && this.answered(span); // informational: the answer
+    if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta || "denied" in meta || "landed" in meta)) return; // informational: another worker wrote it
     if (record.type === "START") {
+      if (span && meta.token !== undefined && span.token === meta.token) return void (span.end = "open"); // the same attempt goes on
       if (span) this.end(span, at, "gone");
-      const begun = { worker: record.worker, task: record.task_id, from: at, to: null, end: "open", last: at };
+      const begun = { worker: record.worker, task: record.task_id, token: meta.token, from: at, to: null, end: "open", last: at };
       this.open.set(record.task_id, begun);
       this.spans.push(begun);
     } else if (span && record.type in ENDS && (record.type !== "ERROR" || !meta.from)) this.end(span, at, ENDS[record.type]);
+    else if (span && record.type === "WAIT" && "question" in meta) Object.assign(span, { end: "wait", asked: at });
     else if (span) span.end = record.type === "WAIT" || record.type === "HELP" ? "wait" : span.end;
+  }
+
+  // An agent that holds its task goes on. A parked task had no worker since it asked.
+  answered(span) {
+    if (this.held.has(`${span.worker}\n${span.task}`)) span.end = "open";
+    else this.end(span, span.asked ?? span.last, "wait");
   }
 
   end(span, at, how) {
@@ -86,7 +96,7 @@ export class Timeline {
       const span = this.spans[at];
       const still = span.to === null && this.held.has(`${span.worker}\n${span.task}`);
       const end = span.to ?? (still ? to : Math.max(span.last, span.from));
-      if (end >= from) seen.push({ worker: span.worker, task: span.task, from: span.from, to: end, end: span.to === null && !still ? "gone" : span.end });
+      if (end >= from) seen.push({ worker: span.worker, task: span.task, from: span.from, to: end, end: span.to === null && !still && !span.asked ? "gone" : span.end });
     }
     const lanes = new Map();
     for (const span of seen) {

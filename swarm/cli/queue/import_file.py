@@ -1,0 +1,91 @@
+"""Read tasks from a file in JSON Lines, JSON or YAML. Each entry has the fields of a
+task.
+
+If an entry is not a valid task, the error names the position of the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from swarm.errors import BadInput
+from swarm.formats import json_codec
+from swarm.formats.yaml_codec import pyyaml_missing
+from swarm.queue.task import TaskSpec, spec_from
+
+
+def parse(text: str, name: str) -> list[TaskSpec]:
+    """Return the tasks in a file.
+
+    The ending of the file's `name` decides the format. If the ending is unknown, the
+    first character of the file decides. Raise BadInput if an entry is invalid, and
+    StoreError if the file is YAML and PyYAML is missing.
+    """
+    ending = name.rpartition(".")[2].lower()
+    begins = text.lstrip("\ufeff \t\r\n")[:1]
+    if ending in ("yaml", "yml") or (
+        ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"
+    ):
+        return [spec_from(task, where) for where, task in _listed(_yaml(text, name), name)]
+    if ending in ("jsonl", "ndjson") or (
+        ending != "json" and begins == "{" and _is_json_lines(text)
+    ):
+        return [spec_from(task, where) for where, task in _json_lines(text, name)]
+    return [spec_from(task, where) for where, task in _listed(_json(text, name), name)]
+
+
+def _listed(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and "tasks" in value and "id" not in value:
+        value = value["tasks"]
+    elif isinstance(value, dict):
+        value = [value]
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise BadInput(f"{name} is not a list of tasks.")
+    for number, task in enumerate(value, 1):
+        yield f"{name}, task {number}", task
+
+
+def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.strip():
+            yield f"{name}, line {number}", _json(line, f"{name}, line {number},")
+
+
+def _is_json_lines(text: str) -> bool:
+    """Return whether the first line is a whole JSON object, and not the beginning of an
+    object.
+    """
+    first = text.lstrip("\ufeff \t\r\n").partition("\n")[0]
+    try:
+        return isinstance(json_codec.loads(first), dict)
+    except ValueError:
+        return False
+
+
+def _json(text: str, where: str) -> Any:
+    if not text.strip("\ufeff \t\r\n"):
+        return None
+    try:
+        return json_codec.loads(text, strict=True)
+    except ValueError as error:
+        raise BadInput(f"{where} is not JSON: {error}.") from None
+
+
+def _yaml(text: str, name: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise pyyaml_missing(f"reading {name} as YAML", "JSON and JSON Lines") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        # a few aliases of aliases expand to millions of values
+        for event in yaml.parse(text, Loader=loader) if "*" in text else ():
+            if isinstance(event, yaml.AliasEvent):
+                line = event.start_mark.line + 1 if event.start_mark else "?"
+                raise BadInput(f"{name} has an alias in line {line}. Write the value in full.")
+        return yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not YAML: {' '.join(str(error).split())[:200]}.") from None
