@@ -66,9 +66,9 @@ def test_the_fast_ones_need_no_server_and_no_other_program() -> None:
         "tests/stores/test_contract.py",
         "tests/stores/test_redis.py",
         "tests/tmux",
-        "tests/cli/test_task.py",
+        "tests/cli/queue/test_task.py",
     )
-    assert "tests/cli/test_task.py::" in found and "[file" in found and "[memory" in found
+    assert "tests/cli/queue/test_task.py::" in found and "[file" in found and "[memory" in found
     assert not any(name in found for name in ("redis", "postgres", "etcd", "tests/tmux/"))
     assert "deselected" in found
 

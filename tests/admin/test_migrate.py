@@ -74,6 +74,27 @@ def test_log_and_queue_are_copied_and_tokens_continue(
     assert LockTable(back).acquire("c", "w", 60).token > last + 1  # type: ignore[operator]
 
 
+def test_a_parked_question_is_open_on_the_new_store_and_can_be_answered_there(
+    old: FileStore, live_store: Store, tmp_path: Path
+) -> None:
+    new = live_store if not isinstance(live_store, FileStore) else FileStore(str(tmp_path / "new"))
+    queue = TaskQueue(old)
+    queue.add("after", "x", after=["d"])
+    claim = queue.claim("w", "d")
+    queue.park("d", "w", claim.token, "Which?", options=["a", "b"], session="s-1", work="a1" * 20)
+    migrate(old, new)
+    moved = TaskQueue(new)
+    assert moved.questions() == queue.questions() != []
+    assert (states(new)["d"], states(new)["after"]) == ("asking", "waiting")
+    moved.answer("d", "b", "ann")
+    again = moved.claim("w2", "d")
+    assert again.token > claim.token and again.previous is not None
+    assert again.previous.answers == (("Which?", "b", "person"),)
+    assert (again.previous.session, again.previous.work) == ("s-1", "a1" * 20)
+    moved.done("d", "w2", again.token)
+    assert states(new)["after"] == "ready"
+
+
 def test_a_late_token_of_the_old_store_is_refused_on_the_new_one(
     old: FileStore, tmp_path: Path
 ) -> None:

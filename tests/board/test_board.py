@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from swarm.board.board import KINDS, Board, Problem
 from swarm.board.text import text
 from swarm.board.viewer import Viewer
-from swarm.errors import NoTask
+from swarm.errors import NoTask, WrongState
 from swarm.formats import json_codec
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
@@ -175,6 +175,8 @@ class TestHolders:
             "ready": 1,
             "waiting": 0,
             "running": 0,
+            "asking": 0,
+            "submitted": 0,
             "done": 0,
             "failed": 0,
             "cancelled": 0,
@@ -341,6 +343,82 @@ class TestWork:
         ]
 
 
+class TestLanding:
+    def submit(self, queue: TaskQueue, task: str, **fields: Any) -> int:
+        token = queue.claim("w", task).token
+        queue.submit(task, "w", token, **{"work": "c0de", "branch": "main", **fields})
+        return token
+
+    def test_each_branch_has_its_line_in_the_order_of_submission(self, store: Store) -> None:
+        queue = queue_with(store, "a", "b", "c", "d")
+        self.submit(queue, "c")
+        self.submit(queue, "b", branch="next")
+        self.submit(queue, "a", review="codex")
+        self.submit(queue, "d")
+        board = look(store)
+        assert [(row.branch, row.position, row.task_id) for row in board.landing] == [
+            ("main", 1, "c"),
+            ("main", 2, "a"),
+            ("main", 3, "d"),
+            ("next", 1, "b"),
+        ]
+        whys = [row.why for row in board.landing]
+        assert whys[0] == whys[3] == "lands next" and "codex" in whys[1] and "a" in whys[2]
+        assert board.queue["submitted"] == 4 and not board.problems and not board.workers
+        assert board.fields()["landing"][0]["task_id"] == "c"
+
+    def test_work_that_is_held_up_asks_a_user_to_act_and_says_why(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        queue = queue_with(store, "a")
+        token = self.submit(queue, "a")
+        clock.pass_time(1)
+        for _ in range(2):
+            queue.held_up("a", token, "lander", "the checkout is dirty")
+        assert look(store).landing[0].why == "the checkout is dirty"
+        assert the_problem(store).kind == "waiting"
+        assert [record["state"] for _, record in StatusLog(store).query("a")].count("WAIT") == 1
+        queue.landed("a", token, "lander")
+        assert look(store).landing == look(store).problems == ()
+        with pytest.raises(WrongState):
+            queue.held_up("a", token, "lander", "late")
+
+    @pytest.mark.parametrize("state", ["WAIT", "HELP", "ERROR"])
+    def test_words_of_an_agent_before_its_work_was_submitted_are_no_problem_any_more(
+        self, store: Store, clock: HandClock, state: str
+    ) -> None:
+        queue = queue_with(store, "t")
+        token = queue.claim("w", "t").token
+        say(store, state, text="which one?", **{"from": "output"})
+        assert the_problem(store).text.startswith("which one?")
+        clock.pass_time(1)
+        queue.submit("t", "w", token, work="c0de", branch="main")
+        board = look(store)
+        assert board.problems == () and board.landing[0].why == "lands next"
+
+    def test_work_that_no_worker_lands_is_a_problem(self, store: Store) -> None:
+        report_end(store, "w", "claude", "gone")
+        queue = queue_with(store, "t")
+        self.submit(queue, "t")
+        (idle,) = [problem for problem in look(store).problems if problem.kind == "idle"]
+        assert idle.fix == "swarm land" and "1 task waits to land" in idle.text
+
+    @pytest.mark.parametrize("height", [None, 12, 40])
+    def test_the_text_has_the_line_and_says_how_much_is_missing(
+        self, store: Store, height: int | None
+    ) -> None:
+        names = [f"t{number:02}" for number in range(30)]
+        queue = queue_with(store, *names)
+        for name in names:
+            self.submit(queue, name, branch="release/1.0")
+        lines = text(look(store), 60, height)
+        assert "To land" in lines and all(width(line) <= 60 for line in lines)
+        assert any(line.split()[:4] == ["release/1.0", "1", "t00", "w"] for line in lines)
+        assert any("more, see: swarm task list --state submitted" in line for line in lines)
+        assert height is None or len(lines) <= height
+        assert any("30 submitted" in line for line in lines)
+
+
 def test_as_json_it_has_the_documented_keys(store: Store) -> None:
     queue_with(store, "t").claim("w")
     say(store, "WAIT", text="中文")
@@ -349,6 +427,7 @@ def test_as_json_it_has_the_documented_keys(store: Store) -> None:
         "schema_version",
         "generated_at",
         "location",
+        "questions",
         "problems",
         "workers",
         "locks",
@@ -358,6 +437,7 @@ def test_as_json_it_has_the_documented_keys(store: Store) -> None:
         "living",
         "gates",
         "usage",
+        "landing",
         "hint",
     ]
     assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "fix"]
@@ -508,3 +588,53 @@ def test_whatever_others_have_written_there_is_a_board_and_it_can_be_shown(
     board = look(store)
     assert json.loads(json_codec.dumps(board.fields()))["schema_version"] == 1
     assert all(line.isprintable() and width(line) <= 80 for line in text(board, 80, 24))
+
+
+class TestQuestions:
+    def test_an_open_question_is_on_the_board_once_and_not_as_a_problem(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        queue = queue_with(store, "t")
+        claim = queue.claim("w", "t")
+        clock.pass_time(5)
+        queue.ask("t", "w", claim.token, "which?", options=["a", "b"], default="a", after=60)
+        board = look(store)
+        (question,) = board.questions
+        assert (question.id, question.task_id, question.worker) == ("q1", "t", "w")
+        assert (question.text, question.options, question.default) == ("which?", ("a", "b"), "a")
+        assert question.since == "2026-02-02T02:40:05.000Z"
+        assert question.due == "2026-02-02T02:41:05.000Z"
+        assert not question.is_parked and question.needs == "anyone"
+        assert board.problems == () and board.queue["asking"] == 1 and board.queue["running"] == 0
+        fields = json.loads(json_codec.dumps(board.fields()))
+        assert fields["questions"][0]["options"] == ["a", "b"]
+        queue.answer("q1", "b", "ada")
+        assert look(store).questions == () and look(store).problems == ()
+
+    def test_the_oldest_question_is_first_and_an_answer_changes_the_fingerprint(
+        self, store: Store
+    ) -> None:
+        queue = queue_with(store, "t", "u")
+        for task in ("t", "u"):
+            queue.ask(task, "w", queue.claim("w", task).token, "which?")
+        before = look(store)
+        queue.answer("q1", "b", "ada")
+        assert [each.id for each in before.questions] == ["q1", "q2"]
+        assert before.fingerprint() != look(store).fingerprint()
+
+    def test_a_question_of_a_dead_worker_is_not_shown_but_a_parked_one_is(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        queue = queue_with(store, "t", "u")
+        queue.ask("t", "w", queue.claim("w", "t", ttl=5).token, "held?")
+        queue.park("u", "w", queue.claim("w", "u", ttl=5).token, "parked?")
+        clock.pass_time(6)
+        board = look(store)
+        assert [each.text for each in board.questions] == ["parked?"]
+        assert [problem.kind for problem in board.problems if problem.task_id == "u"] == []
+
+    def test_a_call_for_help_beside_a_question_is_still_a_problem(self, store: Store) -> None:
+        queue = queue_with(store, "t")
+        queue.ask("t", "w", queue.claim("w", "t").token, "which?")
+        say(store, "HELP", text="no output for an hour")
+        assert problems(store) == [("waiting", "t")] and len(look(store).questions) == 1

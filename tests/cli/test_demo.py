@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,7 +44,13 @@ def test_the_demo_shows_what_its_summary_says(environment: dict[str, str], tmp_p
         done.stdout,
     )
     assert re.search(r"worker-\d  ▶ START  payments  taken over from worker-\d", done.stdout)
-    assert "✘ " in done.stdout and done.stdout.count("✘") == 1, "the kill, and no check that fails"
+    assert "✔ 5 of 5 tasks have landed on main exactly once" in done.stdout
+    assert "✔ 6 of 6 commits on main are green" in done.stdout
+    log = done.stdout.partition("git log --oneline --reverse\n")[2].splitlines()
+    assert [re.fullmatch(r"  [0-9a-f]+ (.*)", line) is not None for line in log[:6]] == [True] * 6
+    red = re.findall(r"✘ (\w+)", done.stdout)
+    # the kill, a red check, and the conflict, unless the next attempt had begun by then
+    assert red[1:] in (["ERROR"], ["ERROR", "ERROR"]) and "conflicts with main" in done.stdout
     assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
     assert os.listdir(tmp_path) == []
 
@@ -164,7 +171,7 @@ def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory
         [*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment
     )
     answer = json.loads(done.stdout)
-    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6), answer
+    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 12), answer
     (home,) = tmp_path.iterdir()
     assert f"SWARM_STATE_DIR={home}/state\n" in done.stderr
     assert _processes_of(home) == []
@@ -177,6 +184,23 @@ def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory
         env={**environment, "SWARM_STATE_DIR": f"{home}/state"},
     )
     assert json.loads(kept.stdout)["counts"] == {"done": 12}
+
+
+def test_without_git_the_demo_has_one_act_and_says_so(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "sleep", "cat"):
+        found = shutil.which(name)
+        assert found
+        (programs / name).symlink_to(found)
+    (tmp_path / "temporary").mkdir()
+    surroundings = {**environment, "PATH": str(programs), "TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=100, env=surroundings)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "✔ the queue agrees: 12 done" in done.stdout
+    assert "no git" in done.stdout and "landed" not in done.stdout
 
 
 def _processes_of(home: Path) -> list[str]:
@@ -217,7 +241,7 @@ def test_the_demo_shows_itself_as_a_live_page(environment: dict[str, str], tmp_p
             ):
                 board = json.load(answer)
         out, errors = demo.communicate(timeout=100)
-    assert (demo.returncode, errors) == (0, "") and json.loads(out)["ok"]
+    assert (demo.returncode, errors) == (0, "") and json.loads(out)["ok"], out
     assert os.listdir(tmp_path) == []
 
 

@@ -46,6 +46,26 @@ def test_a_misspelt_command_is_answered_with_a_suggestion(words: list[str], mean
     assert answer.code == 2 and f"Did you mean: {meant}?".encode() in answer.err
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["worker", "--worker", "w1"], "(did you mean --id?)"),
+        (["worker", "--name", "w1"], "(did you mean --id?)"),
+        (["task", "claim", "--id", "w1"], "(did you mean --worker?)"),
+        (["worker", "--workspce", "none"], "(did you mean --workspace?)"),
+        (["ask", "-- dash"], "(put text that begins with -- after a --)"),
+        (["ask", "--task or not?"], "(put text that begins with -- after a --)"),
+        (["tell", "w", "-- dash"], "(put text that begins with -- after a --)"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_an_unknown_option_is_answered_with_what_the_user_meant(
+    words: list[str], advice: str
+) -> None:
+    answer = run(*words)
+    assert answer.code == 2 and advice.encode() in answer.err
+
+
 def test_a_user_who_waits_for_a_lock_is_sent_to_the_command_that_waits() -> None:
     answer = run("lock", "wait", "t")
     assert answer.code == 2 and b"swarm wait TASK --for free" in answer.err

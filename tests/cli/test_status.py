@@ -14,15 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.board.board import ActiveTask, Board, LockRow, Problem
+from swarm.board.board import ActiveTask, Board, LockRow, Problem, QuestionRow
 from swarm.board.text import text
 from swarm.board.viewer import Viewer
 from swarm.locks.table import LockTable
@@ -32,14 +33,18 @@ from swarm.stores.file.store import FileStore
 from swarm.terminal import output
 from swarm.terminal.screen import LiveScreen
 from swarm.terminal.text import cut, duration, fill, width
-from tests.support.at_a_terminal import SWARM, environment, wait_until
+from tests.support.at_a_terminal import SWARM, Tmux, environment, wait_until
 from tests.support.command_line import run
 
 AT = "2026-02-02T10:30:00.000Z"
 
 
 def a_board(
-    problems: int = 0, workers: int = 0, kinds: tuple[str, ...] = ("failed",), words: str = "text"
+    problems: int = 0,
+    workers: int = 0,
+    kinds: tuple[str, ...] = ("failed",),
+    words: str = "text",
+    questions: int = 0,
 ) -> Board:
     return Board(
         generated_at="2026-02-02T10:34:00.000Z",
@@ -59,7 +64,18 @@ def a_board(
         records=1_234_567,
         damaged=0,
         cursor="1:0",
+        questions=tuple(
+            a_question(f"q{n}", f"asks-{n}", words, options=("yes", words) if n % 2 else ())
+            for n in range(questions)
+        ),
     )
+
+
+def a_question(name: str, task: str, words: str, **fields: Any) -> QuestionRow:
+    made = QuestionRow(
+        name, task, "w", words, (), "", "", AT, "question", "anyone", False, False, {}
+    )
+    return made.replace(**fields)
 
 
 class TestLayout:
@@ -87,6 +103,41 @@ class TestLayout:
         assert "  … and 5 more, see: swarm lock list" in lines
         assert lines[-1].startswith("Log")
 
+    def test_questions_come_before_problems_with_options_and_the_command(self) -> None:
+        due = "2026-02-02T10:36:00.000Z"
+        asked = a_question(
+            "q7", "api", "Which\ndatabase?", options=("mysql", "sqlite"), default="mysql", due=due
+        )
+        lines = text(a_board(problems=1).replace(questions=(asked,)), 80, 30)
+        assert lines[0].startswith("swarm  1 question · 1 problem · 0 at work")
+        assert lines[2:8] == [
+            "Questions",
+            "q7  api · w · 4 min 0 s · «mysql» counts in 2 min 0 s",
+            "    «Which database?»",
+            "    1 «mysql»   2 «sqlite»",
+            "    swarm answer q7 '…'",
+            "",
+        ]
+        assert lines.index("Problems") > 7
+
+    @pytest.mark.parametrize("height", [4, 6, 10, 14, 24])
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_a_small_screen_shows_the_questions_before_all_else(
+        self, height: int, count: int
+    ) -> None:
+        board = a_board(40, 40, ("waiting", "failed"), "text", questions=count)
+        lines = text(board, 40, height)
+        for number in range(count):
+            assert any(f"asks-{number}" in line for line in lines)
+        assert any("swarm answer q0 '…'" in line for line in lines)
+
+    def test_the_selected_question_is_not_left_out(self) -> None:
+        board = a_board(questions=30)
+        for question in board.questions:
+            lines = text(board, 80, 10, selected=question)
+            assert any(f"▸ {question.task_id}" in line for line in lines)
+            assert any("and 23 more, see: swarm questions" in line for line in lines)
+
     def test_a_board_without_problems_says_so(self) -> None:
         lines = text(a_board(), 80, 24)
         assert (
@@ -107,6 +158,7 @@ class TestLayout:
         | st.sampled_from(["中文" * 60, "🙂" * 100, "e\u0301" * 200, "\x1b[2J\n\r"]),
         st.integers(20, 200),
         st.integers(5, 60) | st.none(),
+        st.integers(0, 60),
     )
     def test_no_line_is_wider_or_higher_than_the_screen_and_none_moves_the_cursor(
         self,
@@ -116,12 +168,14 @@ class TestLayout:
         words: str,
         columns: int,
         height: int | None,
+        questions: int,
     ) -> None:
-        lines = text(a_board(problems, workers, tuple(kinds), words), columns, height)
+        board = a_board(problems, workers, tuple(kinds), words, questions)
+        lines = text(board, columns, height)
         assert all(width(line) <= columns for line in lines)
         assert all(line.isprintable() for line in lines)
         assert height is None or len(lines) <= height
-        assert len(lines) < 120
+        assert len(lines) < 190
 
     def test_colour_never_changes_what_is_cut(self) -> None:
         board = a_board(30, 30, ("waiting", "failed"), "中文" * 50)
@@ -210,26 +264,6 @@ class TestCommand:
         assert max(map(len, run("status").out.decode().splitlines())) == 80
 
 
-class Tmux:
-    """A real terminal, whose screen can be looked at."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = str(socket)
-
-    def __call__(self, *args: str) -> str:
-        command = ["tmux", "-S", self._socket, "-f", "/dev/null", *args]
-        return subprocess.run(
-            command, check=True, capture_output=True, text=True, env=environment(LC_ALL="C.UTF-8")
-        ).stdout
-
-    def screen(self) -> list[str]:
-        return self("capture-pane", "-p").splitlines()
-
-    def wait_for(self, seen: Callable[[list[str]], object]) -> list[str]:
-        wait_until(lambda: seen(self.screen()))
-        return self.screen()
-
-
 @pytest.fixture
 def tmux(tmp_path: Path, isolated_swarm_dir: Path) -> Iterator[Tmux]:
     made = Tmux(tmp_path / "tmux")
@@ -289,7 +323,7 @@ class TestWatch:
         assert screen[7] == "       swarm task show '登录-1'"
         assert screen[9] == "At work" and screen[10].startswith("  worker-1  登录-1  ")
         assert screen[12] == "Queue  1 task · 1 running" and screen[14] == "Log    2 records"
-        assert not any(screen[15:])
+        assert not any(screen[15:23]) and screen[23] == "↑↓ select · ? keys · q quit"
         assert 77 <= width(screen[4]) <= 79
 
         tmux("resize-window", "-x", "40", "-y", "12")

@@ -36,17 +36,22 @@ from swarm.board.viewer import Viewer
 from swarm.cli import lock as cli_lock
 from swarm.cli import log as cli_log
 from swarm.cli import run as cli_run
-from swarm.cli.queue import task
+from swarm.cli.queue import questions, task
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable
-from swarm.project.config import Config, OwnAgent, parse
+from swarm.project.config import Config, Hooks, OwnAgent, Progress, parse
 from swarm.project.keys import REQUIRED, Key, keys_of
+from swarm.project.notify_table import NotifyTable
+from swarm.project.policy import Policy
+from swarm.project.prompts import Prompts
 from swarm.queue.events import STATES as TASK_STATES
+from swarm.queue.questions.question import Question
 from swarm.queue.queue import TaskQueue, TaskSpec
 from swarm.status.log import STATES
 from swarm.stores.default import default_store
 from swarm.stores.location import Location
+from swarm.stores.secrets import NOTIFY_PREFIX
 from swarm.workers import command as agent_command
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.documents import DOCUMENTS, Block, blocks, blurred, quoted, tables
@@ -58,9 +63,14 @@ from tests.support.schemas import SCHEMAS
 EXECUTED = [
     "README.md",
     "docs/guide/getting-started.md",
+    "docs/how-to/be-notified.md",
     "docs/reference/hooks.md",
+    "docs/reference/notifications.md",
+    "docs/reference/permissions.md",
     "docs/reference/projects.md",
     "docs/reference/queue.md",
+    "docs/reference/questions.md",
+    "docs/how-to/answer-questions.md",
     "docs/how-to/run-agents.md",
     "docs/how-to/set-up-agents.md",
     "docs/reference/sprint.md",
@@ -107,17 +117,39 @@ def run(
     )
 
 
+def project_of(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Return an empty directory, and an environment with a command `swarm` and no state
+    directory.
+    """
+    (folder / "bin").mkdir()
+    command = folder / "bin" / "swarm"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P {ROOT}/swarm/__main__.py "$@"\n')
+    command.chmod(0o755)
+    (folder / "project").mkdir()
+    environment = script_environment(LC_ALL="C.UTF-8", HOME=str(folder))
+    environment["PATH"] = f"{command.parent}:{environment['PATH']}"
+    for name in ("SWARM_STATE_DIR", "AI_SWARM_DIR"):
+        environment.pop(name, None)
+    return folder / "project", environment
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     """A project with the real claude, whose model does what the examples ask for."""
     hello = [write("hello.py", 'print("Hello, world!")'), Say("hello.py says hello.")]
     tests = [write("test_hello.py", "import hello"), Say("hello.py has a test.")]
-    scripts = [Script(hello, prompt="Write hello.py"), Script(tests, prompt="Write a test for it")]
+    index = [write("index.html", "<p>"), Say("The pages are linked.")]
+    # Claude Code also tells its model the last commits, which name the tasks before: the
+    # last task comes first.
+    scripts = [
+        Script(tests, prompt="Write a test for it"),
+        Script(hello, prompt="Write hello.py"),
+        Script(index, prompt="Link the pages"),
+    ]
     for number in range(1, 6):
         page = [write(f"page-{number}.html", "<p>"), Say(f"Page {number} is written.")]
         scripts.append(Script(page, prompt=f"Write page {number}"))
-    index = [write("index.html", "<p>"), Say("The pages are linked.")]
-    with serving(*scripts, Script(index, prompt="Link the pages")) as model:
+    with serving(*scripts) as model:
         yield Desk(tmp_path / "desk", model)
 
 
@@ -155,6 +187,8 @@ def test_what_the_documents_show_is_what_the_commands_print(
     if any("swarm up --agent claude" in block.text for block in here if block.info == "console"):
         desk: Desk = request.getfixturevalue("desk")
         checkout, environment = desk.work, desk.environment
+    elif any("$ swarm init" in block.text for block in here if block.info == "console"):
+        checkout, environment = project_of(checkout.parent)
     for block in here:
         if named := re.match(r"# file: (\S+)\n", block.text):
             (checkout / named[1]).write_text(block.text)
@@ -328,11 +362,18 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
     assert documented == read
     for document in DOCUMENTS:
         mentioned = set(re.findall(r"\b(?:AI_)?SWARM_[A-Z_]+", (ROOT / document).read_text()))
-        assert mentioned <= documented | set(_found_by_agents()), document
+        users = {name for name in mentioned if name.startswith(NOTIFY_PREFIX)}
+        known = {*documented, *_found_by_agents(), *_found_by_a_forge(), *users}
+        assert mentioned <= known, document
 
 
 def _found_by_agents() -> list[str]:
     (rows,) = tables("docs/reference/queue.md", "What the agent finds")
+    return [name for row in rows for name in quoted(row[0])]
+
+
+def _found_by_a_forge() -> list[str]:
+    (rows,) = tables("docs/reference/landing.md", "What the command finds")
     return [name for row in rows for name in quoted(row[0])]
 
 
@@ -342,7 +383,10 @@ def test_every_variable_that_an_agent_finds_is_documented_and_no_other(
     queue = TaskQueue()
     queue.add("a", "x")
     queue.fail("a", "w", queue.claim("w").token, "no disk")
+    queue.park("a", "w", queue.claim("w").token, "Which disk?")
+    queue.answer("a", "the other one", "ann")
     given = agent_command.environment_for(queue.claim("w"), agent="claude")
+    given["SWARM_WORKSPACE"] = "of an attempt with a workspace"
     assert sorted(_found_by_agents()) == sorted(name for name in given if "SWARM" in name)
 
 
@@ -357,7 +401,9 @@ def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
 
 def test_every_setting_of_swarm_toml_is_documented_in_order() -> None:
     for table, record in zip(
-        tables("docs/reference/projects.md", "swarm.toml"), (Config, OwnAgent), strict=True
+        tables("docs/reference/projects.md", "swarm.toml"),
+        (Config, Hooks, Policy, Prompts, Progress, OwnAgent, NotifyTable),
+        strict=True,
     ):
         assert [(quoted(row[0])[0], row[1], row[2]) for row in table] == [
             (name, _default(key), key.text) for name, key in keys_of(record).items()
@@ -376,10 +422,11 @@ def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) 
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
     for row, kind in (
         (2, Location),
-        (3, view.Problem),
-        (4, view.ActiveTask),
-        (5, view.LockRow),
-        (7, view.WorkerLastSeen),
+        (3, view.QuestionRow),
+        (4, view.Problem),
+        (5, view.ActiveTask),
+        (6, view.LockRow),
+        (8, view.WorkerLastSeen),
     ):
         assert quoted(table[row][1]) == list(kind.field_names())
 
@@ -394,6 +441,18 @@ def test_every_kind_of_problem_is_documented_in_order() -> None:
 def test_every_command_of_the_queue_is_documented() -> None:
     (table,) = tables("docs/reference/queue.md", "Claiming by hand, or by an agent with a shell")
     assert [quoted(row[0])[0] for row in table] == [f"swarm task {name}" for name in task.COMMANDS]
+
+
+def test_every_command_about_questions_is_documented_with_its_usage() -> None:
+    (table,) = tables("docs/reference/questions.md", "Questions")
+    assert [quoted(row[0])[0].replace("\\|", "|") for row in table] == [
+        " ".join([f"swarm {name}", *command.usage]) for name, command in questions.COMMANDS.items()
+    ]
+
+
+def test_every_field_of_a_question_is_documented_in_order() -> None:
+    (table,) = tables("docs/reference/questions.md", "For programs")
+    assert [quoted(row[0])[0] for row in table] == list(Question.field_names())
 
 
 def test_every_exit_code_is_documented_and_no_other() -> None:

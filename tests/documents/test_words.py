@@ -48,7 +48,11 @@ DROPPED = {
     "hand": Dropped(r"hands?", "scratch directory", allowed=("by hand", "in hand", "hand over")),
     "anchor": Dropped(r"anchors?", "(gone)", allowed=("text-anchor",)),  # an attribute of SVG
     "gate": Dropped(r"gates?", "intent", only=("swarm/stores/", "swarm/locks/")),
-    "kept": Dropped(r"kept_\w+|_kept|Kept ?Files|Kept ?In ?Memory|\.kept|\.keep\(", "cache"),
+    "kept": Dropped(
+        r"kept_\w+|_kept|Kept ?Files|Kept ?In ?Memory|\.kept|\.keep\(",
+        "cache",
+        allowed=("kept_because",),  # of a workspace
+    ),
     "picture": Dropped(r"pictures?", "state", allowed=("picture element",)),
     # hashlib
     "digest": Dropped(
@@ -102,7 +106,7 @@ DROPPED = {
     "slot": Dropped(r"slots?", "session", allowed=("__slots__",), only=_STORES),
 }
 _VARIABLES = re.compile(r"_*(told|said|tell|tells)(_\w+)?_*|\w+_(told|said|tell)")
-_ALLOWED_VARIABLES = {"said_at"}  # a key in the JSON of the board
+_ALLOWED_VARIABLES = {"said_at", "tell"}  # a key in the JSON of the board; `swarm tell`
 
 # Files that still contain a dropped word, with these words. An entry goes when the file is done.
 _NOT_YET: dict[str, set[str]] = {

@@ -19,16 +19,17 @@ FRONT_DOORS = {
         "DEFAULT_TTL HEARTBEAT_INTERVAL Lease LockHeld LockInfo LockLost TaskLockManager"
     ),
     "swarm.status_broadcaster": "BroadcastState StatusBroadcaster",
-    "swarm.task_queue": "Claim Gate Previous Task TaskQueue TaskSpec",
-    "swarm.worker_smart": "BACKOFF GRACE LimitReached SmartWorker Tally Work preset_agent",
+    "swarm.task_queue": "Claim Gate Landed Previous Question Submission Task TaskQueue TaskSpec",
+    "swarm.worker_smart": "BACKOFF GRACE LimitReached NeedsAnswer SmartWorker Tally Work "
+    "preset_agent",
     "swarm.tmux_manager": "GRACE MAX_WORKERS AgentPane AgentStatus AgentUnavailable StartReport "
     "StoppedAgent TmuxSwarmError"
     " TmuxSwarmManager",
     "swarm.sprint": "LOCK_FILE_NAME LOCK_VERSION USER_CONFIRM_TIMEOUT_SECONDS "
     "WRITE_TIMEOUT_SECONDS ZOMBIE_THRESHOLD_HOURS"
     " SprintMutex concurrency_control",
-    "swarm.errors": "AgentUnavailable BadInput Busy CannotRun LockHeld LockLost NoTask NotYours "
-    "StoreError SwarmError TaskExists"
+    "swarm.errors": "AgentUnavailable BadInput Busy CannotRun GitError LockHeld LockLost "
+    "NoQuestion NoTask NotSent NotYours StoreError SwarmError TaskExists"
     " TmuxSwarmError Unreachable WrongState",
     "swarm.testing": "CHECKS",
 }

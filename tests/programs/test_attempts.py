@@ -59,7 +59,7 @@ class TestAgain:
         work(desk, program)
         desk.run("swarm", "task", "reopen", "t1", "--note", "Take green, please.")
         work(desk, program)
-        assert task(desk)["reason"] == "It is green."
+        assert task(desk)["reason"] == "It is green. (changed nothing)"
         last = model.turns[-1]
         assert "Which colour do you want?" in last.model_texts
         assert "Take green, please." in last.user_texts[-1]
@@ -95,11 +95,12 @@ class TestKilled:
         settings = desk.work / ".claude" / "settings.json"
         settings.parent.mkdir(exist_ok=True)
         settings.write_text('{"permissions": {"allow": ["Bash"]}}')
+        desk.commit()
         next_attempt = [Say("", (CLAUDE.write("result.txt", "NEW\n"),)), Say("Done.")]
         model.scripts.append(Script([Say("I wait.", (CLAUDE.shell(self.WAITS),)), *next_attempt]))
         add(desk)
         with worker(desk, CLAUDE) as process:
-            until((desk.work / "begun").exists)
+            until(lambda: list(desk.work.glob(".swarm/work/t1.1/begun")))
             if killed == "worker":
                 process.kill()
                 process.wait(TIMEOUT)

@@ -64,7 +64,7 @@ class TestDone:
         model.scripts.append(Script([Say("Nothing to do.")]))
         add(desk, prompt="--help")
         work(desk, program)
-        assert "--help" in model.turns[0].user_texts
+        assert any(text.startswith("--help") for text in model.turns[0].user_texts)
         assert task(desk)["state"] == "done"
 
     def test_cost_and_tokens_are_recorded(
@@ -141,7 +141,7 @@ class TestDenied:
         add(desk, "--max-attempts", "1")
         work(desk, CLAUDE)
         assert 'add "python3" to allow in swarm.toml' in task(desk)["reason"]
-        (desk.work / "swarm.toml").write_text('allow = ["python3"]\n')
+        (desk.work / "swarm.toml").write_text('land = "main"\nallow = ["python3"]\n')
         desk.run("swarm", "task", "retry", "t1")
         work(desk, CLAUDE)
         assert task(desk)["state"] == "done"
@@ -165,7 +165,7 @@ class TestDenied:
     ) -> None:
         """Codex prints no event about most of such commands."""
         names = [f"outside-{number}" for number in range(5)]
-        calls = [Say("", (CODEX.shell(f"touch ../{name}"),)) for name in names]
+        calls = [Say("", (CODEX.shell(f"touch {desk.directory}/{name}"),)) for name in names]
         model.scripts.append(Script([*calls, Say("It is done.")]))
         add(desk, "--max-attempts", "1")
         work(desk, CODEX)
@@ -201,6 +201,7 @@ class TestSetup:
             board = Call("board", namespace="mcp__swarm")
             search = Say("", (Call("tool_search", {"query": "swarm board"}),))
             options = ("--", "--dangerously-bypass-hook-trust")  # else a person must look at them
+        desk.commit()  # so that each workspace has hooks and MCP server
         model.scripts.append(
             Script(
                 [search, Say("", (board,)), Say("", (program.shell("swarm prime"),)), Say("Done.")]

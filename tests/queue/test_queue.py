@@ -782,7 +782,7 @@ class TestEnding:
         later = []
         monkeypatch.setattr(
             queue._claims()._endings,
-            "_check_lock",
+            "check_lock",
             lambda *_: later.append(LockTable(store).acquire("a", "w1", 60)),
         )
         with pytest.raises(LockLost, match="no claim on a with token 1: the task is ready"):
@@ -969,7 +969,7 @@ class TestEnding:
 
         def slow(line: bytes) -> bool:
             # it looked before the successor came
-            queue._claims()._endings._check_lock = lambda *_: None  # type: ignore[method-assign]
+            queue._claims()._endings.check_lock = lambda *_: None  # type: ignore[method-assign]
             done.append(queue.done("a", "w1", late.token).state)
             return append(line)
 
@@ -1926,7 +1926,7 @@ class TestReading:
         assert [task.id for task in queue.tasks("ready")] == ["a"] and queue.tasks("done") == []
         with pytest.raises(BadInput) as caught:
             queue.tasks("x" * 50)
-        states = "ready waiting running done failed cancelled"
+        states = "ready waiting running asking submitted done failed cancelled"
         assert str(caught.value) == f"{'x' * 40!r} is not a state of a task: use one of {states}."
 
     def test_waiting_ends_when_the_queue_has_changed(self, queue: TaskQueue, store: Store) -> None:

@@ -14,6 +14,7 @@ from swarm.errors import BadInput
 from swarm.inputs import MAX_RECORD_BYTES, MAX_TTL
 from swarm.queue import task as task_module
 from swarm.queue.events import add_event, event, parse_event
+from swarm.queue.submission import Landed, Submission
 from swarm.queue.task import (
     MAX_ATTEMPTS,
     MAX_PRIORITY,
@@ -76,9 +77,53 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
     assert spec(priority=MAX_PRIORITY, max_attempts=1, timeout=MAX_TTL).timeout == MAX_TTL
 
 
+def test_how_work_is_checked_landed_and_reviewed_is_taken() -> None:
+    asked = {
+        "check": ["make lint", "make test"],
+        "land": "release/1.0",
+        "review": "codex",
+        "review_of": "b",
+        "require_changes": True,
+    }
+    found = spec(**asked)
+    assert {**asked, "check": ("make lint", "make test")} == {
+        name: getattr(found, name) for name in asked
+    }
+    assert spec_in_log(parse_event(add_event(found, "now"))) == found
+    assert spec(check="make").check == "make"
+    assert spec(land="", review="", review_of="") == spec() == spec(check=None)
+
+
+@pytest.mark.parametrize(
+    "name", ["-x", "a..b", "a.lock/b", ".a", "a/", "/a", "a//b", "a~1", "HEAD", "@{1}", "a\x7f"]
+)
+def test_a_branch_has_a_name_that_git_allows(name: str) -> None:
+    assert "is not a name that git allows" in refused({"id": "a", "prompt": "x", "land": name})
+
+
+def test_labels_are_words_that_each_count_once() -> None:
+    found = spec(labels=["review", "ui", "review"])
+    assert found.labels == ("review", "ui")
+    assert spec_in_log(parse_event(add_event(found, "now"))) == found
+    assert spec(labels=None) == spec(labels=[]) == spec()
+
+
+def test_no_check_differs_from_the_check_of_the_project() -> None:
+    for found in (spec(check=""), spec(check=[])):
+        assert found.check == () and found != spec()
+        assert spec_in_log(parse_event(add_event(found, "now"))) == found
+    assert spec(require_changes=False).fields()["require_changes"] is False
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({"check": 5}, "the task a: check must be text."),
+        ({"labels": "review"}, "the task a: labels must be a list of labels."),
+        ({"labels": ["x"] * 21}, "the task a: labels has 21 labels, at most 20 are allowed."),
+        ({"check": ["make", ""]}, "the task a: check has an empty command."),
+        ({"require_changes": 1}, "the task a: require_changes is '1', but must be true or false."),
+        ({"land": "a b"}, "the task a: land 'a b' is not a name that git allows for a branch."),
         ({"prompt": 5}, "the task a: prompt must be text."),
         (
             {"prompt": "\0"},
@@ -274,6 +319,8 @@ def test_the_schema_of_a_task_describes_what_json_shows_of_it() -> None:
         "r",
         "t",
         "u",
+        submission=Submission(7, "w", "s", "main", "c0de", "c1", "c2", {"command": "x"}, "", "r"),
+        landed=Landed(3, "main", "c3"),
     )
     new = Task(TaskSpec("a", command="make"), "ready", 0, "", None, "then", "", "", "then")
     for task in (full, new):
@@ -286,8 +333,9 @@ def test_the_schema_of_a_task_describes_what_json_shows_of_it() -> None:
         )
 
 
-def test_every_field_has_an_option_but_the_id_and_the_command() -> None:
-    assert [field.name for field in TASK_FIELDS if not field.option] == ["id", "command"]
+def test_every_field_has_an_option_but_the_id_the_command_and_the_reviewed_task() -> None:
+    without = [field.name for field in TASK_FIELDS if not field.option]
+    assert without == ["id", "command", "review_of"]
     assert {field.name: field.option for field in TASK_FIELDS}["max_attempts"] == "--max-attempts"
 
 
@@ -304,6 +352,12 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "timeout": ["number", "null"],
         "meta": "object",
         "agent": ["string", "null"],
+        "check": ["string", "array", "null"],
+        "land": ["string", "null"],
+        "review": ["string", "null"],
+        "review_of": ["string", "null"],
+        "require_changes": ["boolean", "null"],
+        "labels": "array",
         "attempts": "integer",
         "worker": ["string", "null"],
         "token": ["integer", "null"],
@@ -311,10 +365,19 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "reason": ["string", "null"],
         "ready_at": ["string", "null"],
         "added_at": "string",
+        "submission": ["object", "null"],
+        "landed": ["object", "null"],
+        "questions": "array",
     }
     assert schema["state"] == {"enum": ["ready", "done"]}
     assert schema["attempts"]["minimum"] == 0
-    assert {name for name, found in schema.items() if "items" in found} == {"command", "after"}
+    assert {name for name, found in schema.items() if "items" in found} == {
+        "command",
+        "after",
+        "check",
+        "labels",
+        "questions",
+    }
     assert schema["after"]["items"] == {"type": "string"}
     bounds = {
         name: (found["minimum"], found["maximum"])

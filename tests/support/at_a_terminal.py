@@ -203,6 +203,26 @@ class Terminal:
         return wanted in found
 
 
+class Tmux:
+    """A tmux server of its own, with one pane."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = str(socket)
+
+    def __call__(self, *args: str) -> str:
+        command = ["tmux", "-S", self._socket, "-f", "/dev/null", *args]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env=environment(LC_ALL="C.UTF-8")
+        ).stdout
+
+    def screen(self) -> list[str]:
+        return self("capture-pane", "-p").splitlines()
+
+    def wait_for(self, seen: Callable[[list[str]], object]) -> list[str]:
+        wait_until(lambda: seen(self.screen()))
+        return self.screen()
+
+
 @contextmanager
 def terminal() -> Iterator[Terminal]:
     made = Terminal()

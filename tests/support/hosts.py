@@ -210,6 +210,7 @@ class Hosts:
     """Three hosts whose wall clocks are minutes apart, and the host of the server."""
 
     def __init__(self, server: int, right: Host, ahead: Host, behind: Host) -> None:
+        self.server = server  # the process that keeps its network
         self.right = right
         self.ahead = ahead
         self.behind = behind

@@ -43,6 +43,8 @@ class WebServer:
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
+    answer: dict[str, Any] = field(default_factory=dict)
+    """What `swarm web --json` printed."""
     url: str = ""
 
     def __enter__(self) -> Self:
@@ -59,7 +61,8 @@ class WebServer:
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line, self.process.communicate(timeout=20)
-        self.url = json.loads(line)["url"]
+        self.answer = json.loads(line)
+        self.url = self.answer["url"]
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -140,6 +140,24 @@ class TestBeginning:
         child.exec(["tool"], {"PATH": str(tmp_path)})
         assert code_of(child) == 6
 
+    def test_the_command_runs_in_the_directory_that_was_passed(
+        self, make: Make, tmp_path: Path
+    ) -> None:
+        inside = tmp_path / os.fsdecode(b"a \xff")
+        inside.mkdir()
+        child = make()
+        child.exec(["sh", "-c", 'test "$(pwd)" = "$PWD" && touch here'], None, str(inside))
+        assert code_of(child) == 0
+        assert (inside / "here").exists()
+
+    def test_a_missing_directory_is_named_and_the_process_has_ended(
+        self, make: Make, tmp_path: Path
+    ) -> None:
+        child = make(group=True)
+        with pytest.raises(CannotRun, match="nowhere"):
+            child.exec(["true"], None, str(tmp_path / "nowhere"))
+        assert child.is_over()
+
     @pytest.mark.parametrize(("name", "code"), [("nowhere-at-all", 127), ("", 127), ("/", 126)])
     def test_a_command_that_cannot_be_run_raises_and_its_process_has_ended(
         self, name: str, code: int, make: Make

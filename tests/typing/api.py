@@ -22,11 +22,14 @@ from swarm import (
     CannotRun,
     Claim,
     FileStore,
+    GitError,
     Lease,
     LockHeld,
     LockInfo,
     LockLost,
+    NoQuestion,
     NoTask,
+    NotSent,
     NotYours,
     SmartWorker,
     SprintMutex,
@@ -51,7 +54,7 @@ from swarm import (
     tmux_manager,
     worker_smart,
 )
-from swarm.task_queue import Gate, Previous, TaskSpec
+from swarm.task_queue import Gate, Previous, Question, TaskSpec
 from swarm.tmux_manager import StartReport, StoppedAgent
 from swarm.worker_smart import LimitReached, Tally, Work, preset_agent
 
@@ -115,6 +118,12 @@ def queue(store: Store) -> None:
     assert_type(tasks.close_gate("claude", None, "usage limit", "worker-1"), Gate)
     assert_type(tasks.open_gate("claude", "worker-1"), bool)
     assert_type(tasks.gates(), list[Gate])
+    question = assert_type(tasks.ask("login", "worker-1", claim.token, "Which?"), Question)
+    assert_type(tasks.await_answer(question, timeout=60), Question)
+    assert_type(tasks.answer("q1", "this one", "ann"), Question)
+    assert_type(tasks.park("login", "worker-1", claim.token, "Which?", options=["a"]), Task)
+    assert_type(tasks.questions(), list[Question])
+    assert_type((question.answer, question.is_open), tuple[str, bool])
     assert_type(tasks.cancel("login", "worker-1", "not needed"), Task)
     assert_type(tasks.get("login"), Task)
     assert_type(tasks.tasks("ready"), list[Task])
@@ -297,9 +306,12 @@ def exceptions() -> None:
         BadInput,
         Busy,
         CannotRun,
+        GitError,
         LockHeld,
         LockLost,
+        NoQuestion,
         NoTask,
+        NotSent,
         NotYours,
         StoreError,
         TaskExists,

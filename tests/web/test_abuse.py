@@ -323,5 +323,6 @@ def test_the_whole_directory_can_be_removed_while_the_page_is_open(swarm: Swarm)
     swarm.log.append("WAIT", "w", "t", "x")
     swarm.until("/api/board", lambda board: board["log"]["records"] == 1)
     shutil.rmtree(swarm.store.root)
-    swarm.until("/api/board", lambda board: board["log"]["records"] == 0)
+    swarm.until("/api/snapshot", lambda found: "not exist any more" in found["store_error"])
+    assert swarm.server.get("/api/board")["log"]["records"] == 1, "the last state stays"
     _end(swarm.server)

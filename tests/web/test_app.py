@@ -28,11 +28,14 @@ from swarm.queue.usage import Usage, UsageLog
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
+from swarm.terminal.qr_code import drawn
 from swarm.web import feed as web_feed
 from swarm.web import openapi, queries
 from swarm.web.feed import Feed
 from swarm.web.guard import AccessPolicy, is_loopback
+from swarm.web.server import address_for_others
 from tests.conftest import ROOT, HandClock, script_environment
+from tests.support.at_a_terminal import terminal, wait_until
 from tests.support.documents import quoted, tables
 from tests.support.servers.server import Server
 from tests.support.web_server import TOKEN, WAIT, Events, Swarm, WebServer
@@ -708,6 +711,30 @@ class TestActing:
         *_, (_, record) = acting.log.query("needless")
         assert (record["type"], record["worker"]) == ("SKIP", "ada (web)")
 
+    def test_an_answer_counts_as_that_of_a_person_and_only_the_first_one(
+        self, acting: Swarm
+    ) -> None:
+        acting.queue.add("asking", "x")
+        token = acting.queue.claim("w", "asking").token
+        asked = acting.queue.ask("asking", "w", token, "which?", options=["a", "b"], needs="person")
+        board = acting.until("/api/board", lambda board: board["questions"])
+        (row,) = board["questions"]
+        assert (row["id"], row["options"], row["about"]) == (asked.id, ["a", "b"], {})
+        assert board["totals"]["questions"] == 1 and board["queue"]["asking"] == 1
+        path = f"/api/questions/{asked.id}/answer"
+        wrong = acting.server.act(path, {"text": "c"})
+        assert wrong.status == 400 and "1 a, 2 b" in wrong.json["error"]
+        answer = acting.server.act(path, {"text": "2", "by": "bob"})
+        done = {"done": "answered", "task_id": "asking", "by": "bob (web)"}
+        assert (answer.status, answer.json) == (200, done)
+        (known,) = acting.queue.get("asking").questions
+        assert (known.answer, known.answered_by) == ("b", "bob (web)")
+        assert known.answered_as == "person"
+        last = acting.server.get("/api/tasks/asking")["history"][-1]
+        assert last["worker"] == "bob (web)" and last["message"].endswith(": b")
+        again = acting.server.act(path, {"text": "1"})
+        assert (again.status, again.json["exit_code"]) == (409, 1)
+
     @pytest.mark.parametrize(
         ("headers", "status"),
         [
@@ -744,8 +771,17 @@ class TestActing:
             ("/api/tasks/x/retry", {"by": "\ud800"}, 400),
             ("/api/tasks/x/retry", {"force": True}, 400),
             ("/api/tasks/x/cancel", {"reason": "x" * 2001}, 400),
-            ("/api/tasks/x/cancel", {"reason": "x" * 20_000}, 413),
+            ("/api/tasks/x/cancel", {"reason": "x" * 70_000}, 413),
             ("/api/tasks/.x/cancel", {}, 404),
+            ("/api/questions/q99/answer", {"text": "yes"}, 409),
+            ("/api/questions/q99/answer", {}, 400),
+            ("/api/questions/q99/answer", {"text": " \n"}, 400),
+            ("/api/questions/q99/answer", {"text": 7}, 400),
+            ("/api/questions/q99/answer", {"text": "\ud800"}, 400),
+            ("/api/questions/q99/answer", {"text": "x" * 16_385}, 400),
+            ("/api/questions/q99/answer", {"text": "yes", "source": "policy"}, 400),
+            ("/api/questions/asking/answer", {"text": "yes"}, 404),
+            ("/api/questions/q٣/answer".replace("٣", "%D9%A3"), {"text": "yes"}, 404),
         ],
     )
     def test_an_invalid_action_is_refused(
@@ -800,6 +836,37 @@ class TestTheProcess:
                 process.terminate()
                 assert process.wait(20) == 0
             assert time.monotonic() - begun < 5
+
+    def test_the_link_for_a_phone_is_text_and_a_code_at_a_terminal(self, tmp_path: Path) -> None:
+        url = "http://192.0.2.7:8765/?token=a-token-of-the-tests"
+        script = f"from swarm.cli.web import _show_phone; _show_phone({url!r})"
+        with terminal() as tty:
+            env = {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+            tty.start(sys.executable, "-c", script, cwd=tmp_path, env=env)
+            shown = tty.wait().shown
+        lines = [f"\x1b[97;40m{line}\x1b[0m" for line in drawn(url)]
+        assert "\n".join(lines) in shown
+        assert f"same network: {url}" in shown and "no TLS" in " ".join(shown.split())
+        command = [sys.executable, "-c", script]
+        piped = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+        assert url in piped.stderr and "█" not in piped.stderr and not piped.stdout
+
+    def test_there_is_no_link_for_a_phone_on_an_address_of_this_machine_only(
+        self, looking: Swarm
+    ) -> None:
+        with WebServer((), {"SWARM_STATE_DIR": str(looking.path)}) as server:
+            assert server.answer["phone_url"] is None
+
+    @pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::7"])
+    def test_a_chosen_address_is_the_one_for_a_phone(self, address: str) -> None:
+        assert address_for_others(address) == address
+
+    @pytest.mark.parametrize("bound", ["0.0.0.0", "::"])
+    def test_the_address_for_a_phone_is_none_that_only_this_machine_reaches(
+        self, bound: str
+    ) -> None:
+        found = address_for_others(bound)
+        assert not found or not is_loopback(found)
 
     def test_a_port_in_use_is_an_error_that_advises_another(self, looking: Swarm) -> None:
         done = _web("--port", str(looking.server.port))
@@ -858,6 +925,22 @@ class TestTheProcess:
                     and server.get("/api/board")["log"]["records"] == 1
                 )
                 state.unlink()
+                (tmp_path / "elsewhere").rename(state)
+                assert events.until("board")[1]["log"]["records"] == 1
+            assert server.ask("/healthz").status == 200
+
+    def test_a_removed_state_directory_is_an_error_and_no_empty_swarm(self, tmp_path: Path) -> None:
+        state = tmp_path / "s"
+        StatusLog(FileStore(str(state))).append("START", "w", "t")
+        with WebServer(("--no-token",), {"SWARM_STATE_DIR": str(state)}) as server:
+            wait_until(lambda: server.ask("/healthz").status == 200)
+            with Events(server) as events:
+                state.rename(tmp_path / "elsewhere")
+                assert "does not exist any more" in events.until("store_error")[1]["text"]
+                assert server.ask("/healthz").status == 503
+                assert server.get("/api/snapshot")["store_error"]
+                assert server.get("/api/board")["log"]["records"] == 1
+                assert not state.exists()
                 (tmp_path / "elsewhere").rename(state)
                 assert events.until("board")[1]["log"]["records"] == 1
             assert server.ask("/healthz").status == 200
@@ -945,6 +1028,45 @@ def test_cost_and_gates_are_metrics(looking: Swarm) -> None:
     assert f"swarm_agent_cost_usd_total {before + 1.5:.6f}\n" in answer
     assert 'swarm_agent_tokens_total{direction="input"}' in answer
     assert "swarm_agent_gates_closed 0\n" in answer
+
+
+def test_open_questions_are_metrics_and_bounded(tmp_path: Path) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    for number in range(3):
+        swarm.queue.add(f"t{number}", "x")
+        token = swarm.queue.claim("w", f"t{number}").token
+        text = "x" * 16_384 if number else "short"
+        swarm.queue.ask(f"t{number}", "w", token, text, about={"input": text})
+    with swarm.server:
+        wait_until(lambda: swarm.server.ask("/healthz").status == 200)
+        board = swarm.until("/api/board", lambda board: len(board["questions"]) == 3)
+        assert [len(each["text"]) for each in board["questions"]] == [5, 16_384, 16_384]
+        assert board["questions"][0]["about"] == {"input": "short"}
+        assert len(board["questions"][1]["about"]["beginning"]) == 4000
+        metrics = swarm.server.ask("/metrics", Authorization=f"Bearer {TOKEN}").body.decode()
+        assert "swarm_questions_open 3\n" in metrics
+        (oldest,) = re.findall(r"^swarm_questions_oldest_seconds ([\d.]+)$", metrics, re.MULTILINE)
+        assert 0 <= float(oldest) < 100
+
+
+def test_work_that_waits_to_land_is_on_the_board_and_a_metric(looking: Swarm) -> None:
+    looking.queue.add("to-land", "Change it", land="main")
+    token = looking.queue.claim("w", "to-land").token
+    looking.queue.submit("to-land", "w", token, "changed", work="c0de", branch="main")
+    board = looking.until("/api/board", lambda board: board["landing"])
+    (row,) = board["landing"]
+    assert (row["branch"], row["position"], row["task_id"]) == ("main", 1, "to-land")
+    assert board["queue"]["submitted"] == board["totals"]["landing"] == 1
+    (listed,) = looking.server.get("/api/tasks?state=submitted")["tasks"]
+    assert listed["id"] == "to-land"
+    shown = looking.server.get("/api/tasks/to-land")["task"]
+    assert (shown["submission"]["work"], shown["landed"]) == ("c0de", None)
+    answer = looking.server.ask("/metrics", Authorization=f"Bearer {TOKEN}").body.decode()
+    assert 'swarm_tasks{state="submitted"} 1\n' in answer
+    looking.queue.landed("to-land", token, "w", commit="c0ffee", branch="main")
+    looking.until("/api/board", lambda board: not board["landing"])
+    shown = looking.server.get("/api/tasks/to-land")["task"]
+    assert shown["landed"] == {"token": token, "branch": "main", "commit": "c0ffee"}
 
 
 def test_every_address_and_every_metric_is_documented_and_no_other(looking: Swarm) -> None:

@@ -11,12 +11,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Locator,
     Page,
     Playwright,
     Route,
@@ -25,6 +27,7 @@ from playwright.sync_api import (
 )
 
 from swarm.locks.presence import forget_dead
+from swarm.queue.questions.question import Question
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
 from swarm.queue.usage import Usage, UsageLog
@@ -75,7 +78,7 @@ NAMELESS = """() => {
         const label = it.closest("label");
         return it.getAttribute("aria-label") || (by && document.getElementById(by)) || (label ?? it).textContent.trim();
     };
-    const all = document.querySelectorAll("button, input, select, section, dialog[open], [role=listbox], [role=region]");
+    const all = document.querySelectorAll("button, input, textarea, select, section, dialog[open], [role=listbox], [role=region]");
     return [...all].filter((it) => it.checkVisibility() && !named(it)).map((it) => it.outerHTML.slice(0, 80));
 }"""
 POOR_CONTRAST = """() => {
@@ -96,6 +99,19 @@ POOR_CONTRAST = """() => {
     const says = (it) => [...it.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
     return [...document.querySelectorAll("body *")].filter((it) => says(it) && it.checkVisibility() && ratio(it) < 4.5)
         .map((it) => `${it.className || it.tagName} ${it.textContent.slice(0, 20)} ${ratio(it).toFixed(2)}`);
+}"""
+# Click where a button is, as soon as the question above it is gone.
+CLICK_WHEN_GONE = """([above, meant]) => {
+    const list = document.getElementById("question-list");
+    const box = [...list.children].find((it) => it.itemKey === meant).querySelector(".option").getBoundingClientRect();
+    const [x, y] = [box.left + 5, box.top + 5];
+    new MutationObserver((_, observer) => {
+        if ([...list.children].some((it) => it.itemKey === above)) return;
+        observer.disconnect();
+        const button = document.elementFromPoint(x, y).closest("button");
+        window.clicked = { on: button?.closest("li").itemKey };
+        button?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1, clientX: x, clientY: y }));
+    }).observe(list, { childList: true });
 }"""
 TOO_WIDE = """() => [...document.querySelectorAll("section, .head, .controls, .problem, .worker")]
     .filter((it) => it.getBoundingClientRect().right > 361).map((it) => it.id || it.className)"""
@@ -227,6 +243,39 @@ def test_the_output_of_an_agent_grows_in_the_page(looking: Swarm, open_page: Ope
     expect(page.locator("#figures")).to_contain_text("$0.42")
     page.locator("#task-list .row", has_text="printing").click()
     expect(page.locator("#drawer .facts")).to_contain_text("$0.42 (estimate), 3 turns")
+
+
+def test_work_that_waits_to_land_has_its_line_and_its_facts(
+    looking: Swarm, open_page: Open
+) -> None:
+    looking.queue.add("waits-to-land", "Change it")
+    token = looking.queue.claim("worker-8", "waits-to-land").token
+    page = open_page(looking.server)
+    expect(page.locator("#landing")).to_be_hidden()
+    check = {"command": "make test", "seconds": 2}
+    looking.queue.submit(
+        "waits-to-land", "worker-8", token, "did it", work="c0ffee" * 4, branch="main", check=check
+    )
+    row = page.locator("#landing-list li", has_text="waits-to-land")
+    expect(row).to_contain_text("main 1")
+    expect(row).to_contain_text("lands next")
+    looking.queue.held_up("waits-to-land", token, "lander", EVIL)
+    expect(row).to_contain_text("<script>window.pwned=1</script>")
+    expect(page.locator("#figures")).to_contain_text("To land")
+    page.locator("#states button", has_text="Submitted").click()
+    page.locator("#task-list .row", has_text="waits-to-land").click()
+    facts = page.locator("#drawer .facts")
+    expect(facts).to_contain_text("to land on main")
+    expect(facts).to_contain_text("make test (2.0 s)")
+    looking.queue.landed("waits-to-land", token, "lander", commit="c0de", branch="main")
+    expect(page.locator("#landing")).to_be_hidden()
+    page.keyboard.press("Escape")
+    page.locator("#states button", has_text="Done").click()
+    page.locator("#task-list .row", has_text="waits-to-land").click()
+    expect(facts).to_contain_text("main c0de")
+    assert page.evaluate("window.pwned") is None
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_problems_without_a_task_are_shown(tmp_path: Path, open_page: Open) -> None:
@@ -463,7 +512,9 @@ def test_every_control_of_the_page_has_an_accessible_name(acting: Swarm, open_pa
     for landmark in ("banner", "main", "contentinfo"):
         expect(page.get_by_role(landmark)).to_have_count(1)
     assert [heading.inner_text() for heading in page.locator("main h2").all()] == [
+        "Questions",
         "Problems",
+        "To land",
         "Workers",
         "Tasks",
         "Locks",
@@ -579,7 +630,9 @@ def test_a_search_of_the_log_finds_records_that_the_page_does_not_hold(
         expect(page.locator("#log-list .row")).to_have_count(1)
 
 
-def test_tasks_and_records_of_a_removed_swarm_disappear(tmp_path: Path, open_page: Open) -> None:
+def test_a_removed_swarm_is_told_and_a_new_one_in_its_place_is_shown(
+    tmp_path: Path, open_page: Open
+) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec("old-1", "x"), TaskSpec("old-2", "x")])
     swarm.log.append("START", "w", "old-record")
@@ -587,7 +640,11 @@ def test_tasks_and_records_of_a_removed_swarm_disappear(tmp_path: Path, open_pag
         page = open_page(swarm.server)
         expect(page.locator("#task-list .row")).to_have_count(2)
         (tmp_path / "swarm").rename(tmp_path / "elsewhere")
+        expect(page.locator("#link")).to_have_text("Store error")
+        expect(page.locator("#task-list .row")).to_have_count(2)
+        (tmp_path / "swarm").mkdir()
         expect(page.locator("#task-list .row")).to_have_count(0)
+        expect(page.locator("#link")).to_have_text("Live")
         expect(page.locator("#tasks-note")).to_have_text("No tasks.")
         expect(page.locator("#log-note")).to_have_text("The log is empty.")
         assert page.locator("#task-list").evaluate("list => list.offsetHeight") < 10, (
@@ -776,3 +833,355 @@ def test_names_that_differ_in_invisible_characters_look_different(
     assert (
         page.locator("#log-list .row .message", has_text="👨").inner_text() == f"{family} {persian}"
     )
+
+
+class TestQuestions:
+    def ask(self, swarm: Swarm, task: str, text: str = "which one?", **fields: Any) -> Question:
+        swarm.queue.add(task, "x")
+        token = swarm.queue.claim("worker-9", task, ttl=600).token
+        return swarm.queue.ask(task, "worker-9", token, text, **fields)
+
+    def card(self, page: Page, question: Question) -> Locator:
+        return page.locator(".question", has=page.locator(f"#{question.id}-name"))
+
+    def answered(self, swarm: Swarm, task: str) -> Question:
+        (found,) = swarm.queue.get(task).questions
+        return found
+
+    def test_a_button_answers_and_the_log_says_who(self, acting: Swarm, open_page: Open) -> None:
+        page = open_page(acting.server)
+        asked = self.ask(acting, "by-button", options=["PostgreSQL", "SQLite"])
+        results = acting.path / "results"
+        results.mkdir(exist_ok=True)
+        (results / f"by-button.{asked.token}.txt").write_text("reading\nI need a database\n")
+        card = self.card(page, asked)
+        expect(card).to_contain_text("which one?")
+        expect(card.locator("pre.output")).to_contain_text("I need a database")
+        expect(card.locator("textarea")).to_have_count(0)
+        expect(page).to_have_title(re.compile(r"^\(\d+\) questions? · swarm$"))
+        expect(page.locator("#announcer")).to_contain_text("which one?")
+        expect(page.locator("#problem-list", has_text="which one?")).to_have_count(0)
+        card.get_by_role("button", name="SQLite").click()
+        expect(card).to_have_count(0)
+        known = self.answered(acting, "by-button")
+        assert (known.answer, known.answered_by, known.answered_as) == (
+            *("SQLite", "ada (web)"),
+            "person",
+        )
+        row = page.locator("#log-list .row", has_text="answered by")
+        expect(row.first).to_contain_text("ada (web)")
+        page.locator("#task-list .row", has_text="by-button").click()
+        expect(page.locator("#drawer .facts")).to_contain_text("SQLite (ada (web)")
+
+    def test_the_field_answers_with_a_name_and_several_lines(
+        self, acting: Swarm, open_page: Open
+    ) -> None:
+        asked = self.ask(acting, "by-field", options=["yes", "no"], free=True)
+        page = open_page(acting.server)
+        card = self.card(page, asked)
+        page.fill("#question-name", "bob")
+        card.get_by_role("button", name="Answer").click()
+        expect(card.locator(".wrong")).to_contain_text("Type an answer first")
+        card.locator("textarea").fill("neither")
+        card.locator("textarea").press("Shift+Enter")
+        card.locator("textarea").press_sequentially("but both")
+        card.get_by_role("button", name="Answer").click()
+        expect(card).to_have_count(0)
+        known = self.answered(acting, "by-field")
+        assert (known.answer, known.answered_by) == ("neither\nbut both", "bob (web)")
+
+    def test_a_question_is_answered_with_keys_alone(self, acting: Swarm, open_page: Open) -> None:
+        first = self.ask(acting, "by-keys-1", "first?")
+        second = self.ask(acting, "by-keys-2", "second?", options=["yes", "no"])
+        page = open_page(acting.server)
+        expect(page.locator(".question")).to_have_count(2)
+        page.keyboard.press("a")
+        expect(page.locator(f"#{first.id}-field")).to_be_focused()
+        page.keyboard.type("jkq?")
+        page.keyboard.press("Enter")
+        expect(self.card(page, first)).to_have_count(0)
+        expect(self.card(page, second).locator("button").first).to_be_focused()
+        page.keyboard.press("a")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#questions")).to_be_hidden()
+        assert self.answered(acting, "by-keys-1").answer == "jkq?"
+        assert self.answered(acting, "by-keys-2").answer == "no"
+
+    def test_the_typed_text_stays_if_another_answers_first(
+        self, acting: Swarm, open_page: Open
+    ) -> None:
+        asked = self.ask(acting, "answered-before")
+        page = open_page(acting.server)
+        card = self.card(page, asked)
+        card.locator("textarea").fill("my long thoughts")
+        acting.queue.answer(asked.id, "their words", "carol")
+        expect(card.locator(".wrong")).to_contain_text("is not open any more")
+        expect(card.locator(".wrong")).to_contain_text("carol answered: their words")
+        expect(card.locator("textarea")).to_have_value("my long thoughts")
+        expect(card.locator("textarea")).to_be_focused()
+        card.get_by_role("button", name="Close").click()
+        expect(page.locator("#questions")).to_be_hidden()
+
+    def test_a_question_that_comes_back_can_be_answered(
+        self, tmp_path: Path, open_page: Open
+    ) -> None:
+        swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
+        asked = self.ask(swarm, "again", options=["yes", "no"], free=True)
+        with swarm.server:
+            page = open_page(swarm.server)
+            card = self.card(page, asked)
+            card.locator("textarea").fill("half an answer")
+            (swarm.path / ".tasks").rename(tmp_path / "aside")
+            expect(card.locator(".wrong")).to_contain_text("is not open any more")
+            (tmp_path / "aside").rename(swarm.path / ".tasks")
+            expect(card.locator("textarea")).to_be_editable()
+            expect(page.locator(".question")).to_have_count(1)
+            expect(card.locator("textarea")).to_have_value("half an answer")
+            card.locator("textarea").press("Enter")
+            expect(page.locator("#questions")).to_be_hidden()
+            assert self.answered(swarm, "again").answer == "half an answer"
+
+    def test_a_removed_state_directory_is_told_and_the_draft_stays(
+        self, tmp_path: Path, open_page: Open
+    ) -> None:
+        swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
+        asked = self.ask(swarm, "kept")
+        with swarm.server:
+            page = open_page(swarm.server, quiet=False)
+            card = self.card(page, asked)
+            card.locator("textarea").fill("half an answer")
+            swarm.path.rename(tmp_path / "elsewhere")
+            expect(page.locator("#link")).to_have_text("Store error")
+            expect(page.locator("#banner")).to_contain_text("does not exist any more")
+            card.locator("textarea").press("Enter")
+            expect(card.locator(".wrong")).not_to_be_empty()
+            expect(card.locator("textarea")).to_have_value("half an answer")
+            assert not swarm.path.exists(), "it is not made again"
+            (tmp_path / "elsewhere").rename(swarm.path)
+            expect(page.locator("#link")).to_have_text("Live")
+            card.locator("textarea").press("Enter")
+            expect(page.locator("#questions")).to_be_hidden()
+            assert self.answered(swarm, "kept").answer == "half an answer"
+
+    def test_an_answer_on_its_way_that_comes_second_is_told_so(
+        self, acting: Swarm, open_page: Open
+    ) -> None:
+        asked = self.ask(acting, "race", options=["yes", "no"])
+        page = open_page(acting.server)
+
+        def too_late(route: Route) -> None:
+            acting.queue.answer(asked.id, "no", "carol")
+            route.continue_()
+
+        page.route("**/api/questions/*/answer", too_late)
+        card = self.card(page, asked)
+        self.press(page, asked, "yes", until=".wrong")
+        expect(card.locator(".wrong")).to_contain_text("carol answered: no")
+        expect(card.locator("textarea")).to_have_value("yes")
+        assert self.answered(acting, "race").answer == "no"
+        card.get_by_role("button", name="Close").click()
+
+    def test_typing_goes_on_while_the_board_changes(self, acting: Swarm, open_page: Open) -> None:
+        asked = self.ask(acting, "typing-1")
+        page = open_page(acting.server)
+        field = page.locator(f"#{asked.id}-field")
+        field.click()
+        page.keyboard.type("half of ")
+        other = self.ask(acting, "typing-2", "another?")
+        expect(self.card(page, other)).to_be_visible()
+        expect(field).to_be_focused()
+        page.keyboard.type("a sentence")
+        expect(field).to_have_value("half of a sentence")
+        acting.queue.answer(other.id, "x", "carol")
+        expect(self.card(page, other)).to_have_count(0)
+        page.keyboard.press("Enter")
+        expect(self.card(page, asked)).to_have_count(0)
+        assert self.answered(acting, "typing-1").answer == "half of a sentence"
+
+    def test_a_server_that_does_not_answer_keeps_the_text(
+        self, acting: Swarm, open_page: Open
+    ) -> None:
+        asked = self.ask(acting, "offline")
+        page = open_page(acting.server, quiet=False)
+        page.route("**/api/questions/*/answer", lambda route: route.abort())
+        card = self.card(page, asked)
+        card.locator("textarea").fill("keep me")
+        card.locator("textarea").press("Enter")
+        expect(card.locator(".wrong")).to_contain_text("try again")
+        expect(card.locator("textarea")).to_have_value("keep me")
+        page.unroute("**/api/questions/*/answer")
+        card.get_by_role("button", name="Answer").click()
+        expect(card).to_have_count(0)
+        assert self.answered(acting, "offline").answer == "keep me"
+
+    def press(self, page: Page, question: Question, name: str, until: str = "") -> None:
+        """Click an option until it counts, as a text in `until` or an end of the card
+        shows: a button that has just moved does nothing.
+        """
+        card = self.card(page, question)
+        while not card.locator(until).inner_text() if until else card.count():
+            card.get_by_role("button", name=name).click()
+            page.wait_for_timeout(1000)
+
+    def test_a_click_on_a_button_that_has_just_moved_answers_nothing(
+        self, acting: Swarm, open_page: Open
+    ) -> None:
+        above = self.ask(acting, "moves-1", "first?", options=["allow", "deny"])
+        meant = self.ask(acting, "moves-2", "meant?", options=["allow", "deny"])
+        below = self.ask(acting, "moves-3", "below?", options=["allow", "deny"])
+        page = open_page(acting.server)
+        page.evaluate(CLICK_WHEN_GONE, [above.id, meant.id])
+        acting.queue.answer(above.id, "deny", "carol")
+        while not (clicked := page.evaluate("window.clicked")):
+            page.wait_for_timeout(50)  # the page's policy forbids wait_for_function
+        assert clicked["on"] == below.id, "the list moved another button under the pointer"
+        expect(page.locator("#announcer")).to_contain_text("Nothing was answered")
+        expect(self.card(page, above)).to_have_count(0)
+        assert {q.id for q in acting.queue.questions()} == {meant.id, below.id}
+        self.press(page, below, "allow")
+        assert self.answered(acting, "moves-3").answer == "allow"
+        self.press(page, meant, "deny")
+        expect(page.locator("#questions")).to_be_hidden()
+        assert self.answered(acting, "moves-2").answer == "deny"
+
+    @pytest.mark.parametrize("width", [360, 1360])
+    def test_a_long_text_is_cut_visibly_and_can_be_read_to_its_end(
+        self, tmp_path: Path, open_page: Open, width: int
+    ) -> None:
+        swarm = Swarm(tmp_path / "swarm", "--allow-actions")
+        lines = self.ask(swarm, "lines", "\n".join(f"line {n}" for n in range(200)))
+        words = self.ask(swarm, "words", "word " * 3000 + "THE END")
+        command = {"tool": "Bash", "command": "true; " * 300 + "rm -rf /"}
+        allow = self.ask(swarm, "facts", "may I?", options=["allow", "deny"], about=command)
+        short = self.ask(swarm, "short", "a few words " * 60)
+        with swarm.server:
+            page = open_page(swarm.server, width=width)
+            for asked in (lines, words, allow):
+                card = self.card(page, asked)
+                text = card.locator("[data-folded]")
+                expect(text).to_have_css("mask-image", re.compile("gradient"))
+                card.get_by_role("button", name="Show all").click()
+                expect(text).to_have_count(0)
+                whole = card.locator(".facts" if asked is allow else ".asked")
+                heights = whole.evaluate("it => [it.scrollHeight, it.clientHeight]")
+                assert heights[0] == heights[1], "all of it is shown"
+                expect(whole).to_contain_text(re.compile("line 199|THE END|rm -rf /"))
+                swarm.log.append("START", "w", f"redraw-{asked.id}")
+                card.get_by_role("button", name="Show less").click()
+                expect(text).to_have_count(1)
+            whole = self.card(page, short).locator(".asked")
+            heights = whole.evaluate("it => [it.scrollHeight, it.clientHeight]")
+            assert heights[0] == heights[1]
+            expect(self.card(page, short).get_by_role("button", name="Show all")).to_have_count(0)
+
+    def test_a_long_answer_is_sent_as_a_whole_or_refused(
+        self, acting: Swarm, open_page: Open
+    ) -> None:
+        asked = self.ask(acting, "long-answer")
+        page = open_page(acting.server)
+        card = self.card(page, asked)
+        card.locator("textarea").fill("ü" * 8193)
+        card.locator("textarea").press("Enter")
+        expect(card.locator(".wrong")).to_contain_text("has 16,386 bytes")
+        card.locator("textarea").fill("")
+        card.locator("textarea").focus()
+        page.keyboard.insert_text('"' * 16_384)
+        card.locator("textarea").press("Enter")
+        expect(card).to_have_count(0)
+        assert self.answered(acting, "long-answer").answer == '"' * 16_384
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_twelve_questions_fit_a_phone_and_can_be_read(
+        self, tmp_path: Path, open_page: Open, scheme: str
+    ) -> None:
+        swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
+        for number in range(12):
+            text = [EVIL + "\x1b[31m \u202egnp " + "w" * 300, "words " * 300, "短い質問?"][
+                number % 3
+            ]
+            options = [[], ["yes " * 90, EVIL], ["a", "b"]][number % 3]
+            about = {"tool": "Bash", "input": {"command": "w" * 200}} if number == 1 else {}
+            self.ask(swarm, f"t-{number}", text, options=options, free=True, about=about)
+        with swarm.server:
+            page = open_page(swarm.server, width=360, scheme=scheme)
+            expect(page.locator(".question")).to_have_count(12)
+            assert page.evaluate("document.documentElement.scrollWidth") == 360
+            assert page.evaluate(TOO_WIDE) == []
+            assert page.evaluate(NAMELESS) == [] and page.evaluate(POOR_CONTRAST) == []
+            assert page.evaluate("window.pwned") is None
+            top = page.locator(".question").first.bounding_box()
+            assert top and top["y"] < 250, "the first question is on the first screen"
+            sizes = page.locator(".option, .reply button").evaluate_all(
+                "all => all.map((it) => it.getBoundingClientRect().height)"
+            )
+            assert min(sizes) >= 44, "large enough for a finger"
+            page.locator(".question").nth(2).get_by_role("button", name="b", exact=True).click()
+            expect(page.locator(".question")).to_have_count(11)
+            page.set_viewport_size({"width": 1360, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") == 1360
+
+    def test_the_timeline_shows_the_wait_and_that_the_attempt_goes_on(
+        self, tmp_path: Path, open_page: Open
+    ) -> None:
+        swarm = Swarm(tmp_path / "swarm")
+        with swarm.server:
+            page = open_page(swarm.server)
+            asked = self.ask(swarm, "held")
+            spans = page.locator("#lanes .lane", has_text="worker-9").locator(".span")
+            expect(spans).to_have_attribute("data-end", "wait")
+            swarm.queue.dismiss(swarm.queue.answer(asked.id, "yes", "carol"), "worker-9")
+            expect(spans).to_have_attribute("data-end", "open")
+            swarm.queue.add("parked", "x")
+            token = swarm.queue.claim("worker-8", "parked").token
+            swarm.queue.park("parked", "worker-8", token, "and now?")
+            parked = page.locator("#lanes .lane", has_text="worker-8").locator(".span")
+            expect(parked).to_have_attribute("data-end", "wait")
+            swarm.queue.answer("parked", "yes", "carol")
+            expect(page.locator("#log-list")).to_contain_text("answered by carol: yes")
+            expect(parked).to_have_attribute("data-end", "wait")
+
+    def test_a_page_without_actions_shows_the_command(
+        self, looking: Swarm, open_page: Open
+    ) -> None:
+        asked = self.ask(looking, "look-only", options=["a", "b"], default="a", after=500)
+        page = open_page(looking.server)
+        card = self.card(page, asked)
+        expect(card).to_contain_text(f"swarm answer {asked.id} '…'")
+        expect(card.locator(".due")).to_contain_text(re.compile(r"a counts in [78] min"))
+        expect(card.locator(".option, textarea")).to_have_count(0)
+        looking.queue.answer(asked.id, "b", "carol")
+        expect(card).to_have_count(0)
+
+    def test_a_new_question_and_a_failure_are_notified_once(
+        self, acting: Swarm, open_page: Open, browser: Browser
+    ) -> None:
+        page = open_page(acting.server)
+        page.context.grant_permissions(["notifications"])
+        page.evaluate("""() => {
+            window.notified = [];
+            const shown = window.Notification;
+            window.Notification = class extends shown {
+                constructor(title, options) { super(title, options); window.notified.push(`${title}|${options.body}`); }
+            };
+        }""")
+        self.ask(acting, "before-notify", "before?")
+        expect(page.locator("#question-list")).to_contain_text("before?")
+        page.get_by_role("button", name="Notify me").click()
+        expect(page.locator("#notify")).to_have_attribute("aria-pressed", "true")
+        self.ask(acting, "notify", "now?")
+        expect(page.locator("#question-list")).to_contain_text("now?")
+        acting.queue.add("notify-failed", "x", max_attempts=1)
+        token = acting.queue.claim("w", "notify-failed").token
+        acting.queue.fail("notify-failed", "w", token, "no luck")
+        expect(page.locator("#problem-list")).to_contain_text("no luck")
+        assert page.evaluate("window.notified") == [
+            "Question about notify|now?",
+            "failed: notify-failed|no luck (attempt 1 of 1)",
+        ]
+        page.locator("#notify").click()
+        self.ask(acting, "silent", "silent?")
+        expect(page.locator("#question-list")).to_contain_text("silent?")
+        assert len(page.evaluate("window.notified")) == 2
+        for question in acting.queue.questions():
+            acting.queue.answer(question.id, "x", "carol")

@@ -21,10 +21,12 @@ from swarm.presets.contract import Request
 from swarm.presets.registry import find
 from swarm.queue.queue import TaskQueue
 from swarm.queue.usage import UsageLog
+from swarm.status.events import submitted
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.memory import MemoryStore
 from swarm.workers import breaker
+from swarm.workers.feedback import HOW_TO_ASK
 from swarm.workers.launch import PresetAgent
 from swarm.workers.worker import SmartWorker
 from tests.presets.recorded import OUTPUT, Config, Table
@@ -150,7 +152,8 @@ class TestDoing:
         queue.add("a", "--help me")
         attempt(store, preset("claude"))
         (call,) = claude.calls
-        assert call["stdin"] == "--help me" and "--help me" not in call["words"]
+        assert call["stdin"] == f"--help me\n\n[swarm: {HOW_TO_ASK}]"
+        assert "--help me" not in call["words"]
         assert call["env"]["SWARM_AGENT"] == "claude"
         assert "SWARM_LAST_FAILURE" not in call["env"]
 
@@ -384,6 +387,15 @@ class TestBreaker:
         claude.runs(("root_bypass_mode", 1))
         queue.add("a", "x", max_attempts=4)
         assert [attempt(store, preset("claude")) for _ in range(4)] == ["failed"] * 4
+
+    def test_submitted_work_is_a_success_of_the_agent(self, store: Store) -> None:
+        log = StatusLog(store)
+        failed = {"agent": "claude", "seconds": 1.0}
+        for name in "ab":
+            log.append("ERROR", "w", name, "no disk", failed)
+        assert breaker.is_open(log, "claude", "c", "no disk", 1.0)
+        log.append("SKIP", "w", "d", "waits", {"agent": "claude", **submitted("0" * 40)})
+        assert not breaker.is_open(log, "claude", "c", "no disk", 1.0)
 
     def test_numbers_in_reasons_may_differ(self) -> None:
         assert breaker.alike("port 80, id 5f0f1a2b-11") == breaker.alike("port 8080, id 0a1b2c3d-9")

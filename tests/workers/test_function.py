@@ -251,7 +251,7 @@ def test_own_commands_of_tasks_run_only_if_they_are_allowed(store: Store, queue:
 
 
 def test_a_second_stop_gives_up_on_a_store_that_does_not_answer(
-    store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    store: Store, queue: TaskQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> Any:
         raise StoreError("no answer")
@@ -259,7 +259,13 @@ def test_a_second_stop_gives_up_on_a_store_that_does_not_answer(
     queue.add("a", "x")
     claim = queue.claim("w", bound=True)
     tried = FunctionAttempt(
-        queue, StatusLog(store), claim, function=lambda work: "ok", timeout=None, delay=0.0
+        queue,
+        StatusLog(store),
+        claim,
+        function=lambda work: "ok",
+        results=str(tmp_path),
+        timeout=None,
+        delay=0.0,
     )
     monkeypatch.setattr(queue, "done", fail)
 

@@ -405,9 +405,11 @@ class TestFailing:
         queue.add("there", "x", max_attempts=1)
         assert vars(work(store, f"{tmp_path}/{{task_id}}.sh").tally) == {
             "done": 1,
+            "submitted": 0,
             "failed": 1,
             "released": 0,
             "lost": 0,
+            "asked": 0,
         }
 
     def test_an_agent_of_bytes_that_are_no_text_is_run(
@@ -992,10 +994,13 @@ class TestCommand:
             "schema_version": 1,
             "worker": "worker-1",
             "stopped_by": int(number),
+            "questions": 0,
             "done": 0,
+            "submitted": 0,
             "failed": 0,
             "released": 1,
             "lost": 0,
+            "asked": 0,
         }
         assert (
             queue.get("a").state == "ready"

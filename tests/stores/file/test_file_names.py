@@ -131,3 +131,15 @@ def test_a_name_that_an_encoding_cannot_carry_is_refused(
     monkeypatch.setattr(syscalls, "_ENCODING", "utf-7")
     with pytest.raises(StoreError, match="PYTHONUTF8=1"):
         TaskLockManager("a").acquire_lock("+AGE-é", ttl=60)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "iso8859-1", "ascii"])
+def test_names_are_those_of_the_files_and_sorted_as_names(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syscalls, "_ENCODING", encoding)
+    names = sorted(["plain", "tâche", "任務", "not UTF-8: \udcff"])
+    files = sorted(map(syscalls.file_name, names))
+    data = {file.encode(encoding, "surrogateescape") for file in files}
+    assert data == {name.encode("utf-8", "surrogateescape") for name in names}
+    assert syscalls.names_of(files) == names

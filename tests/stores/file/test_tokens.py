@@ -452,3 +452,22 @@ def test_an_advance_raises_if_the_generations_always_disappear(
     fs.fail("symlink", errno.ENOENT, always=True)
     with pytest.raises(StoreError, match=re.escape(str(records.private))):
         records.counters(fs).advance_past(5)
+
+
+def test_without_counters_the_highest_number_is_the_start_of_the_generation(
+    records: RecordDirectory,
+) -> None:
+    process = records.counters()
+    process.advance_past(5)
+    assert process.highest() == records.counters().highest() == tokens.PER_GENERATION
+
+
+@pytest.mark.parametrize("generations", [(0, 2), (0, 1, 4)])
+def test_every_generation_before_the_last_is_followed_by_the_next(
+    generations: tuple[int, ...], records: RecordDirectory
+) -> None:
+    """A process that uses an earlier generation looks only for the one that follows."""
+    for number in generations:
+        records.counters().advance_past(number * tokens.PER_GENERATION - 1)
+    made = {int(name) for name in os.listdir(records.private / "generations") if name.isdigit()}
+    assert {number + 1 for number in generations[:-1]} <= made and max(made) == generations[-1]

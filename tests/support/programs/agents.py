@@ -61,6 +61,11 @@ class Desk:
         self.run("git", "add", ".")
         self.run("git", "commit", "--quiet", "--message=start")
 
+    def commit(self) -> None:
+        """Commit all files, so that the workspaces of agents have them."""
+        self.run("git", "add", "--all")
+        self.run("git", "commit", "--quiet", "--message=all files")
+
     def run(
         self, *command: str, stdin: str = "", check: bool = True
     ) -> subprocess.CompletedProcess[str]:

@@ -29,6 +29,41 @@ def task(*args: str) -> str:
     return answer.out.decode()
 
 
+def test_how_work_is_checked_landed_and_reviewed_is_asked_for_when_a_task_is_added() -> None:
+    checks = ("--check", "make lint", "--check", "make test")
+    task("add", "a", "--prompt", "x", *checks, "--land", "main", "--review", "any")
+    task("add", "b", "--prompt", "x", "--check", "", "--require-changes")
+    a, b = (json.loads(task("show", name, "--json"))["task"] for name in ("a", "b"))
+    assert (a["check"], a["land"], a["review"]) == (["make lint", "make test"], "main", "any")
+    assert a["require_changes"] is None and b["require_changes"] is True
+    assert b["check"] == [] and "check:       none" in task("show", "b")
+    assert run("task", "add", "c", "--prompt", "x", "--land", "a b").code == 2
+
+
+def test_submitted_work_is_listed_and_shown() -> None:
+    task("add", "a", "--prompt", "x")
+    task("add", "b", "--prompt", "x", "--after", "a")
+    queue = TaskQueue()
+    token = queue.claim("w", "a").token
+    check = {"command": "make", "seconds": 2.0}
+    queue.submit("a", "w", token, "did it", work="c0ffee" * 4, branch="main", check=check)
+    (line,) = task("list", "--state", "submitted").splitlines()
+    assert line.startswith("submitted  a ") and "waits to land on main, work c0ffeec0ffee)" in line
+    shown = task("show", "a")
+    assert "to land on:  main" in shown and "passed:      make (2.0 s)" in shown
+    assert json.loads(task("show", "a", "--json"))["task"]["submission"]["work"] == "c0ffee" * 4
+    refused = run("task", "claim", "b", "--worker", "w")
+    assert refused.code == 1 and "waits for a" in refused.err.decode()
+    waited = run("wait", "a", "--timeout", "0")
+    assert waited.code == 1 and "waits to land on main" in waited.err.decode()
+    queue.send_back("a", token, "lander", "conflict")
+    assert "saved work:  c0ffeec0ffee" in task("show", "a")
+    assert json.loads(task("show", "a", "--json"))["previous"]["work"] == "c0ffee" * 4
+    queue.landed("a", token, "lander", commit="c0de", branch="main")
+    assert "landed:      main c0de, token 1" in task("show", "a")
+    assert task("list", "--state", "ready") == "ready      b\n"
+
+
 def test_a_task_is_added_listed_claimed_and_done() -> None:
     assert task("add", "schema", "--prompt", "Write the schema") == "Task added: schema\n"
     added = task(

@@ -1,6 +1,6 @@
 """A worker for `test_gate_chaos`: claims tasks, and meets a limit now and then.
 
-    python -m tests.robustness.gate_worker ADDRESS WORKER SEED FILE
+    python -m tests.support.agents.gate_worker ADDRESS WORKER SEED FILE
 
 It notes in FILE, one JSON object a line: when it was told that it has a task, and when
 a gate that it closed was in the log. Times of the steady clock are the same for all

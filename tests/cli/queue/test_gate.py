@@ -168,6 +168,8 @@ class TestNotes:
             "note": "Use the index",
             "session": "s-1",
             "agent": "claude",
+            "work": "",
+            "answers": [],
         }
         assert run("task", "show", "a", "--json").json["previous"] == previous
         claimed = swarm("task", "claim", "--worker", "w")

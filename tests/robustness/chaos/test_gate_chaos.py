@@ -72,7 +72,14 @@ def test_no_worker_begins_a_task_behind_a_closed_gate(url: str, tmp_path: Path) 
     def start() -> subprocess.Popen[bytes]:
         nonlocal started
         started += 1
-        words = ["-m", "tests.robustness.gate_worker", url, f"w{started}", str(started), str(path)]
+        words = [
+            "-m",
+            "tests.support.agents.gate_worker",
+            url,
+            f"w{started}",
+            str(started),
+            str(path),
+        ]
         return subprocess.Popen([sys.executable, *words], cwd=ROOT, env=script_environment())
 
     workers = [start() for _ in range(WORKERS)]

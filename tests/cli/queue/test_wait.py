@@ -15,11 +15,11 @@ from unittest import mock
 
 import pytest
 
+from swarm.board import waiting
+from swarm.board.waiting import CONDITIONS, Answer, wait_for
 from swarm.errors import BadInput
 from swarm.locks.table import LockTable
-from swarm.queue import waiting
 from swarm.queue.queue import TaskQueue
-from swarm.queue.waiting import CONDITIONS, Answer, wait_for
 from swarm.status.log import STATES, StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
