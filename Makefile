@@ -17,7 +17,7 @@ ENVIRONMENT := .venv/.complete
 PEERS := .venv/.peers
 LOWEST := .cache/lowest# an environment with the lowest versions of every extra
 LOWEST_TESTS := $(addprefix tests/,stores/test_contract.py stores/test_redis.py stores/test_postgres.py web/test_app.py \
-  agents/test_mcp.py formats/test_yaml_codec.py queue/test_import_file.py)
+  agents/test_mcp.py formats/test_yaml_codec.py cli/queue/test_import_file.py)
 unexport PYTHONDONTWRITEBYTECODE# otherwise every process of a test compiles swarm again
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
 
