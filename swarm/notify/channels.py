@@ -104,13 +104,20 @@ def _shared(name: str, table: NotifyTable) -> Channel:
 def _change(store: Store, change: Callable[[list[Channel]], list[Channel]]) -> None:
     def attempt() -> bool:
         data = store.read(_KEY)
-        channels = [each.stored() for each in change(_decode(store, data))]
-        record = {"version": 1, "nonce": nonce(), "channels": channels}
-        new = json_codec.dumps(record).encode()
-        return store.create(_KEY, new) if data is None else store.replace(_KEY, data, new)
+        if data is None:
+            # `create` may return False for a record that it wrote. A channel in this
+            # record would then be found as one of another process.
+            store.create(_KEY, _encode([]))
+            return False
+        return store.replace(_KEY, data, _encode(change(_decode(store, data))))
 
     while not retry_while_busy(store.clock, BUSY_TIMEOUT, attempt):
         pass  # another process has changed it meanwhile
+
+
+def _encode(channels: list[Channel]) -> bytes:
+    stored = [each.stored() for each in channels]
+    return json_codec.dumps({"version": 1, "nonce": nonce(), "channels": stored}).encode()
 
 
 def _decode(store: Store, data: bytes | None) -> list[Channel]:

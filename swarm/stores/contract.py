@@ -60,7 +60,8 @@ class Store(Protocol):
         """Write a record if the key has no record, and return whether the record was
         written.
 
-        Readers see the whole record or none.
+        Readers see the whole record or none. Return False also if another process has
+        changed or removed the new record before `create` could confirm it.
         """
 
     def replace(self, key: str, old: bytes, new: bytes) -> bool:

@@ -328,7 +328,19 @@ class TestChannels:
             until(lambda: LockTable(store, LOCKS).status("hook").is_held)
         assert [event.task for event in sent.events] == ["a"]
 
-    def test_many_processes_that_add_channels_lose_none(self, live_store: Store) -> None:
+    def test_a_channel_is_added_though_the_store_could_not_confirm_it(self) -> None:
+        class Contended(MemoryStore):
+            def create(self, key: str, data: bytes) -> bool:
+                """Let another process change the record before `create` confirms it."""
+                if super().create(key, data):
+                    add_channel(self, Channel("other", "desktop"))
+                return False
+
+        store = Contended()
+        add_channel(store, Channel("own", "desktop"))
+        assert {each.name for each in stored_channels(store)} == {"own", "other"}
+
+    def test_many_threads_that_add_channels_lose_none(self, live_store: Store) -> None:
         def add(number: int) -> None:
             add_channel(live_store, Channel(f"c{number}", "desktop"))
 
