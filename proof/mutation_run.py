@@ -62,6 +62,7 @@ OWN = {
         "status/test_reader",
     ],
     "stores.file.log_rotation": [
+        "stores/file/test_log_removed_parts",
         "stores/file/test_log_concurrency",
         "stores/file/test_log_rotation",
         "stores/test_contract",
@@ -86,6 +87,7 @@ OWN = {
         "status/test_reader",
     ],
     "stores.file.line_reader": [
+        "stores/file/test_line_reader",
         "stores/file/test_log_concurrency",
         "stores/file/test_log_reading",
         "stores/file/test_log_rotation",

@@ -142,8 +142,8 @@ def last_newline(fd: int, end: int) -> int:
 
 
 def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
-    """Return the last `count` lines, or fewer lines that have `limit` bytes or more.
-    `end` is the offset behind a newline.
+    """Return the last `count` lines, or fewer lines that have `limit` bytes or more without
+    their newlines. `end` is the offset behind a newline.
 
     Read no more blocks of the file than the returned lines need.
     """
@@ -156,18 +156,16 @@ def last_lines(fd: int, end: int, count: int, limit: int) -> list[bytes]:
         newlines += blocks[-1].count(b"\n")
         size = _READ_BLOCK
         if (first := blocks[-1].find(b"\n")) >= 0:
-            whole = end - begin - first - 1  # bytes of whole lines
+            whole = end - begin - first - newlines  # bytes of whole lines, without newlines
     text = b"".join(reversed(blocks))
     blocks.clear()  # a line may have many MiB: do not hold it three times
-    lines = text.split(b"\n")[:-1]
-    if begin > 0 and lines:
-        del lines[0]  # the first line may be half a line
+    lines = text.split(b"\n")[:-1]  # half a line at the beginning is never returned
     return last_within(lines[-count:], limit)
 
 
 def last_within(lines: list[bytes], limit: int) -> list[bytes]:
-    """Return the fewest last lines that have `limit` bytes, or all lines if they have
-    less.
+    """Return the fewest last lines that have `limit` bytes without their newlines, or all
+    lines if they have less.
     """
     size = 0
     for number, line in enumerate(reversed(lines), 1):

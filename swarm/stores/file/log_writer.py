@@ -228,13 +228,13 @@ class _LiveFile(OpenFile):
     """
 
     __slots__ = ("end", "fingerprint", "identity", "number")
+    number: int
+    identity: tuple[int, int]
+    fingerprint: str
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
-        self.number = 0
-        self.identity = (0, 0)
         self.end = -1
-        self.fingerprint = ""
 
 
 def _size_with_whole_lines(fd: int, size: int) -> int:
