@@ -222,6 +222,7 @@ from swarm.stores.file.store import FileStore
 state, marks, me, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 files = ["a/1", "a/2", "b/1", "b/2"]
 wanted = ["a", "b", "a/1", "*/1", "a/*", "**", "b/2"]
+def after_marking(): pass
 paths = Reservations(FileStore(state))
 had, deadline = 0, time.monotonic() + 90
 while had < rounds and time.monotonic() < deadline:
@@ -232,8 +233,11 @@ while had < rounds and time.monotonic() < deadline:
         continue
     had += 1
     mine = [file.replace("/", "-") for file in files if overlap(pattern, file)]
-    for file in mine:
-        os.close(os.open(f"{marks}/{file}", os.O_CREAT | os.O_EXCL))  # fails if anybody else has it
+    try:
+        for file in mine:
+            os.close(os.open(f"{marks}/{file}", os.O_CREAT | os.O_EXCL))  # fails if another has it
+    finally:
+        after_marking()
     for file in mine:
         os.unlink(f"{marks}/{file}")
     paths.release(me, pattern)
@@ -251,11 +255,29 @@ class LookThenWrite(Reservations):
         return reservations._reservation(entry.record)
 
 
+# Two racers look before one of them writes, and both mark the files before one of them
+# removes its marks.
 _CARELESS = f"""
 from swarm.locks import reservations
 from swarm.locks.reservation_record import Terms
 from swarm.locks.reservations import Reservation, Reservations
 {inspect.getsource(LookThenWrite)}
+wanted = [["a", "a/*", "a/1", "*/1", "**"][int(me[1:])]]  # they overlap, and none is another
+
+def meet(what):
+    os.close(os.open(f"{{state}}-{{what}}-{{me}}", os.O_CREAT))
+    beside = os.path.dirname(state)
+    while sum(f"-{{what}}-" in name for name in os.listdir(beside)) < 2:
+        time.sleep(0.001)
+
+def after_marking():
+    meet("marked")
+
+class Careless(LookThenWrite):
+    def _check_others(self, pattern, worker):
+        super()._check_others(pattern, worker)
+        meet("looked")
+
 """
 
 
@@ -310,8 +332,8 @@ class TestRaces:
         assert not wrong and had == 40
 
     def test_the_race_shows_the_mistake_of_looking_before_writing(self, tmp_path: Path) -> None:
-        careless = _RACER.replace("paths = Reservations", _CARELESS + "paths = LookThenWrite")
-        assert "FileExistsError" in self.race(tmp_path, 100, careless)[1]
+        careless = _RACER.replace("paths = Reservations", _CARELESS + "paths = Careless")
+        assert "FileExistsError" in self.race(tmp_path, 1, careless)[1]
 
     def test_of_two_workers_that_ask_at_once_one_gets_the_files(self, tmp_path: Path) -> None:
         """Both have written before either looks: the one whose pattern comes first
