@@ -35,7 +35,7 @@ PATHS = {
         "tests/stores/test_memory.py",
         "tests/stores/test_session_pool.py",
     ],
-    "browser": ["tests/web/test_browser.py"],
+    "browser": ["tests/web/test_browser.py", "tests/programs/test_questions_on_a_phone.py"],
     "programs": [
         "tests/programs/",
         "tests/cli/test_watch_keys.py",

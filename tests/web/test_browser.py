@@ -20,10 +20,8 @@ from playwright.sync_api import (
     ConsoleMessage,
     Locator,
     Page,
-    Playwright,
     Route,
     expect,
-    sync_playwright,
 )
 
 from swarm.locks.presence import forget_dead
@@ -33,17 +31,9 @@ from swarm.queue.task import TaskSpec
 from swarm.queue.usage import Usage, UsageLog
 from swarm.stores.file.store import FileStore
 from swarm.workers.presence import announce, report_end
+from tests.support.browser import chromium
 from tests.support.web_server import Swarm, WebServer
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 EVIL = (
     '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"\'><svg '
     "onload=window.pwned=1>"
@@ -120,16 +110,9 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(playwright: Playwright) -> Iterator[Browser]:
-    launched = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-    yield launched
-    launched.close()
+def browser() -> Iterator[Browser]:
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture(scope="module")
@@ -1140,6 +1123,21 @@ class TestQuestions:
             swarm.queue.answer("parked", "yes", "carol")
             expect(page.locator("#log-list")).to_contain_text("answered by carol: yes")
             expect(parked).to_have_attribute("data-end", "wait")
+
+    def test_an_answer_that_is_logged_late_does_not_end_the_next_attempt_in_the_timeline(
+        self, tmp_path: Path, open_page: Open
+    ) -> None:
+        swarm = Swarm(tmp_path / "swarm")
+        swarm.log.append("START", "w-1", "t", meta={"token": 1})
+        swarm.log.append("WAIT", "w-1", "t", "which?", {"question": "q1", "token": 1})
+        swarm.log.append("START", "w-2", "t", meta={"token": 2})
+        answer = {"question": "q1", "token": 1, "answer": "yes", "source": "person"}
+        swarm.log.append("SKIP", "ada", "t", "answered by ada: yes", answer)
+        with swarm.server:
+            page = open_page(swarm.server)
+            expect(page.locator("#log-list")).to_contain_text("answered by ada")
+            span = page.locator("#lanes .lane", has_text="w-2").locator(".span")
+            expect(span).to_have_attribute("data-end", "gone")  # for it holds no lock
 
     def test_a_page_without_actions_shows_the_command(
         self, looking: Swarm, open_page: Open

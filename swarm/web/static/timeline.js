@@ -45,7 +45,7 @@ export class Timeline {
     if (span) span.last = at;
     if (["START", "DONE", "SKIP"].includes(record.type) && meta.from === "output") return; // informational
     if (record.type === "SKIP" && "submitted" in meta) return span && this.end(span, at, "landing"); // the worker is free
-    if (record.type === "SKIP" && "question" in meta) return span && this.answered(span); // informational: the answer
+    if (record.type === "SKIP" && "question" in meta) return span && this.answered(span, meta); // informational: the answer
     if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta || "denied" in meta || "landed" in meta)) return; // informational: another worker wrote it
     if (record.type === "START") {
       if (span && meta.token !== undefined && span.token === meta.token) return void (span.end = "open"); // the same attempt goes on
@@ -58,8 +58,10 @@ export class Timeline {
     else if (span) span.end = record.type === "WAIT" || record.type === "HELP" ? "wait" : span.end;
   }
 
-  // An agent that holds its task goes on. A parked task had no worker since it asked.
-  answered(span) {
+  // An agent that holds its task goes on. A parked task had no worker since it asked; the next
+  // attempt may begin before the record of the answer.
+  answered(span, { token }) {
+    if (span.token !== undefined && span.token !== token) return;
     if (this.held.has(`${span.worker}\n${span.task}`)) span.end = "open";
     else this.end(span, span.asked ?? span.last, "wait");
   }
