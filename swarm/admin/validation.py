@@ -5,13 +5,15 @@ checks in this module are plain Python, so that `swarm log validate` needs no pa
 test compares the verdicts of these checks with the verdicts of the jsonschema library.
 The checks go beyond the schemas in three points. Two keys with one meaning must have
 equal values, a time must be valid, and a lock file must be named after its task.
+
+A state of another program is a warning and no fault: all readers read its records.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarm.errors import StoreError
 from swarm.formats import json_codec
@@ -19,44 +21,82 @@ from swarm.inputs import MAX_TTL, check_name
 from swarm.locks.table import NAMESPACE
 from swarm.queue.usage import LOG as USAGE
 from swarm.queue.usage import parse_report
-from swarm.status.log import LOG, STATES
+from swarm.status.log import LOG, STATES, parse_record
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso
 from swarm.terminal.text import shorten
 
 _PROGRESS_EVERY = 20_000  # lines
 _MAX_SHOWN = 60  # characters of a value in a message
+_MAX_OTHER_STATES = 100  # that are reported one by one
 
 Rule = tuple[Callable[[object], bool], str]  # whether a value is valid; what the value must be
 
 
-def faults(
+class Finding(NamedTuple):
+    place: str
+    text: str
+    is_fault: bool = True
+
+
+def findings(
     store: Store, progress: Callable[[int], object] = lambda count: None
-) -> Iterator[tuple[str, str]]:
-    """Yield every fault of a store's logs and locks, as its position and a description.
+) -> Iterator[Finding]:
+    """Yield every fault of a store's logs and locks, and a warning for each state in the
+    status log that is none of swarm's.
 
     During the check, `progress` is called with the number of lines that were read.
     """
+    others = _OtherStates()
     for count, (where, line, complete) in enumerate(store.numbered(LOG)):
         if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:
             progress(count + 1)
         if not complete:
-            yield where, "the last line is not complete"
+            yield Finding(where, "the last line is not complete")
         elif line.strip():
-            yield from ((where, fault) for fault in record_faults(line))
+            yield from (Finding(where, fault) for fault in record_faults(line))
+            others.note(where, line)
+    yield from others.warnings()
     for where, line, complete in store.numbered(USAGE):
         if complete and line.strip():
-            yield from ((where, fault) for fault in usage_faults(line))
+            yield from (Finding(where, fault) for fault in usage_faults(line))
     for key in store.keys(NAMESPACE):
         try:
             data = store.read(key)
         except StoreError as error:
-            yield store.where(key), f"cannot be read: {error}"
+            yield Finding(store.where(key), f"cannot be read: {error}")
             continue
         if data is not None:
             yield from (
-                (store.where(key), fault) for fault in lock_faults(data, key.partition("/")[2])
+                Finding(store.where(key), fault)
+                for fault in lock_faults(data, key.partition("/")[2])
             )
+
+
+class _OtherStates:
+    """The states in a log that are none of swarm's: where each is first, and how often."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def note(self, where: str, line: bytes) -> None:
+        record = parse_record(line)
+        state = record.get("state") if record else None
+        if not _is_name(state) or state in STATES:
+            return
+        name = f"the state {_short(state)}"
+        if name not in self._first and len(self._first) >= _MAX_OTHER_STATES:
+            name = "another state"
+        self._first.setdefault(name, where)
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def warnings(self) -> Iterator[Finding]:
+        for name, where in self._first.items():
+            count = self._counts[name]
+            records = "1 record has" if count == 1 else f"{count} records have"
+            text = f"{records} {name}, which is none of swarm's and changes no task"
+            yield Finding(where, text, is_fault=False)
 
 
 def record_faults(line: bytes) -> Iterator[str]:
@@ -131,10 +171,6 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _is_state(value: object) -> bool:
-    return isinstance(value, str) and value in STATES
-
-
 def _starts_with_year(value: object) -> bool:
     return isinstance(value, str) and re.match("[0-9]{4}", value) is not None
 
@@ -169,13 +205,12 @@ def _is_token(value: object) -> bool:
 
 _TEXT: Rule = (_is_text, "a text")
 _NAME: Rule = (_is_name, "a string that is not empty")
-_STATE: Rule = (_is_state, f"one of {' '.join(STATES)}")
 _TIME: Rule = (_starts_with_year, "a time such as 2026-02-02T10:30:00Z")
 _OBJECT: Rule = (_is_object, "an object")
 _RECORD: dict[str, Rule] = {
     "timestamp": _TIME,
-    "type": _STATE,
-    "state": _STATE,
+    "type": _NAME,
+    "state": _NAME,
     "worker": _NAME,
     "task_id": _NAME,
     "reason": _TEXT,

@@ -51,7 +51,12 @@ def query(call: Call) -> int:
 def follow(call: Call) -> int:
     state = call.options.get("--type")
     if state is not None and state not in STATES:
-        raise BadInput(f"--type is {state[:40]!r}, but must be one of {' '.join(STATES)}.")
+        if not state:
+            raise BadInput(f"--type is empty, but must be a state such as {' '.join(STATES)}.")
+        output.err(
+            f"Warning: {shown(state[:40])} is none of {' '.join(STATES)}: only another program "
+            "writes it\n"
+        )
     task = call.options.get("--task")
     if task is not None:
         check_name(task, "--task")
@@ -63,22 +68,28 @@ def follow(call: Call) -> int:
 
 
 def validate(call: Call) -> int:
-    from swarm.admin.validation import faults
+    from swarm.admin.validation import findings
 
-    count = 0
-    found = []
-    for where, fault in faults(default_store(), _show_progress):
-        count += 1
+    found: dict[bool, list[dict[str, str]]] = {True: [], False: []}
+    counts = {True: 0, False: 0}
+    for each in findings(default_store(), _show_progress):
+        counts[each.is_fault] += 1
         if call.json:
-            found.append({"place": where, "fault": fault})
+            kind = "fault" if each.is_fault else "warning"
+            found[each.is_fault].append({"place": each.place, kind: each.text})
         else:
-            output.out(shown(f"{where}: {fault}") + "\n")
+            mark = "" if each.is_fault else "Warning: "
+            output.out(shown(f"{each.place}: {mark}{each.text}") + "\n")
     output.transient("")
-    if not call.answer({"valid": not count, "faults": found}):
-        output.err(
-            f"{count} fault{'s' * (count != 1)} found\n" if count else "Everything is valid\n"
-        )
-    return 1 if count else 0
+    faults, warnings = counts[True], counts[False]
+    if not call.answer({"valid": not faults, "faults": found[True], "warnings": found[False]}):
+        verdict = _counted(faults, "fault") + " found" if faults else "Everything is valid"
+        output.err(verdict + (f", {_counted(warnings, 'warning')}" if warnings else "") + "\n")
+    return 1 if faults else 0
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def rotate(call: Call) -> int:
@@ -146,6 +157,7 @@ COMMANDS = {
         validate,
         "Check every record and every lock file. Exit 1: a record or a lock file is invalid.",
         "swarm log validate",
+        details=("A state of another program, such as ASSIGNED, is a warning: exit code 0.",),
     ),
     "rotate": Command(
         rotate,

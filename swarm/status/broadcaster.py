@@ -58,7 +58,8 @@ class StatusBroadcaster:
 
         Raise BadInput (a ValueError) for invalid input, before anything is written.
         """
-        _check_state(state)
+        if state not in STATES:
+            raise BadInput(f"{state!r} is not a status: use one of {' '.join(STATES)}.")
         if not isinstance(message, str):
             raise BadInput(f"message must be text, not {type(message).__name__}.")
         return self._log().add(str(state), self.worker_id, task_id, message, meta)[1]
@@ -124,12 +125,12 @@ class StatusBroadcaster:
     ) -> Iterator[dict[str, Any]]:
         """Yield the records after the cursor `since`, and new records as they come.
         Without `since`, yield only new records. End after `timeout` seconds without a
-        record.
+        record. `state` may also be a state of another program, such as ASSIGNED.
         """
         if task_id is not None:
             check_name(task_id, "task_id")
-        if state is not None:
-            _check_state(state)
+        if state is not None and (not isinstance(state, str) or not state):
+            raise BadInput(f"state is {state!r}, but must be a state such as {' '.join(STATES)}.")
         log = self._log()
         # The cursor is taken now, and not at the first call of next().
         start = log.end() if since is None else since
@@ -148,8 +149,3 @@ class StatusBroadcaster:
         if log is None or log.store is not store:
             log = self._last = StatusLog(store)
         return log
-
-
-def _check_state(state: object) -> None:
-    if state not in STATES:
-        raise BadInput(f"{state!r} is not a status: use one of {' '.join(STATES)}.")

@@ -2,8 +2,8 @@
 
 Two fields of a record have two names each: `type` and `state`, `reason` and `message`.
 A reader accepts records with only one name of each field, `worker_id` in place of
-`worker`, and unknown keys. A reader skips and counts each line that is not a JSON
-object.
+`worker`, unknown keys, and states of other programs, such as ASSIGNED. A reader skips
+and counts each line that is not a JSON object.
 """
 
 from __future__ import annotations

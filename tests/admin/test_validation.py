@@ -158,7 +158,38 @@ def test_what_other_programs_may_write_is_valid(log: Run, isolated_swarm_dir: Pa
         "\n".join(map(json.dumps, VALID["status-record"])) + "\n\n \n"
     )
     done = log("validate")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert done.returncode == 0
+    warnings = done.stdout.splitlines()
+    assert len(warnings) == 2 and all("Warning: " in text for text in warnings)
+
+
+def test_states_of_other_programs_are_warnings_with_their_first_place(
+    log: Run, isolated_swarm_dir: Path
+) -> None:
+    isolated_swarm_dir.mkdir()
+    path = isolated_swarm_dir / "status.log"
+    others = ["ASSIGNED", "ASSIGNED", "start", "\x1b[31mred"]
+    path.write_bytes(b"".join([line(), *(line(type=None, state=each) for each in others)]))
+    done = log("validate")
+    assert done.returncode == 0
+    assert done.stderr == "Everything is valid, 3 warnings\n"
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith(f"{path}:2: Warning: 2 records have the state 'ASSIGNED'")
+    assert second.startswith(f"{path}:4: Warning: 1 record has the state 'start'")
+    assert "\x1b" not in third
+    answer = json.loads(log("validate", "--json").stdout)
+    assert (answer["valid"], answer["faults"]) == (True, [])
+    assert [each["place"] for each in answer["warnings"]] == [f"{path}:{n}" for n in (2, 4, 5)]
+
+
+def test_a_flood_of_invented_states_is_a_short_report(log: Run, isolated_swarm_dir: Path) -> None:
+    isolated_swarm_dir.mkdir()
+    lines = [line(type=f"S{number}", state=None) for number in range(1000)]
+    (isolated_swarm_dir / "status.log").write_bytes(b"".join(lines))
+    done = log("validate")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 101
+    assert "900 records have another state" in done.stdout
 
 
 FAULTY_LINES = {
@@ -168,11 +199,8 @@ FAULTY_LINES = {
     "two values": (line()[:-1] + line(), "not JSON: something follows the JSON value"),
     "not UTF-8": (b'{"task_id": "\xff"}\n', "not JSON: "),
     "not an object": (b"[1]\n", "it is [1], but must be an object"),
-    "unknown type": (
-        line(type="FINISHED", state=None),
-        "type is 'FINISHED', but must be one of START DONE WAIT ERROR HELP SKIP",
-    ),
-    "unknown state": (line(type=None, state="wait"), "state is 'wait', but must be one of"),
+    "type is no text": (line(type=1, state=None), "type is 1, but must be a string"),
+    "empty state": (line(type=None, state=""), "state is '', but must be a string that is"),
     "no type": (line(type=None, state=None), "type or state is missing"),
     "type is not state": (
         line(type="DONE"),
@@ -331,11 +359,17 @@ def test_the_answer_for_a_program_is_one_object(log: Run, isolated_swarm_dir: Pa
         "schema_version": 1,
         "valid": True,
         "faults": [],
+        "warnings": [],
     }
     isolated_swarm_dir.mkdir()
     path = isolated_swarm_dir / "status.log"
     path.write_bytes(line() + b"x\n")
     done = log("validate", "--json")
     faults = [{"place": f"{path}:2", "fault": "not JSON: not a JSON value"}]
-    assert json.loads(done.stdout) == {"schema_version": 1, "valid": False, "faults": faults}
+    assert json.loads(done.stdout) == {
+        "schema_version": 1,
+        "valid": False,
+        "faults": faults,
+        "warnings": [],
+    }
     assert (done.returncode, done.stderr) == (1, "")

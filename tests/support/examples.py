@@ -44,6 +44,7 @@ VALID: dict[str, list[Any]] = {
         {**RECORD, "reason": "", "message": ""},
         {**RECORD, "timestamp": "2026-01-31"},
         *({**RECORD, "type": state, "state": state} for state in STATES),
+        *({**RECORD, "type": state, "state": state} for state in ("ASSIGNED", "start")),
     ],
     "lock": [
         LOCK,
@@ -65,8 +66,8 @@ INVALID: dict[str, list[Any]] = {
         *([], "text", 1, 1.5, True, None, {}),
         *(without(RECORD, key) for key in ("timestamp", "task_id")),
         without(RECORD, "type", "state"),
-        *({**RECORD, "type": wrong} for wrong in ("start", "FINISHED", "", None, 1, ["WAIT"])),
-        {**RECORD, "state": "WAITING"},
+        *({**RECORD, "type": wrong} for wrong in ("", None, 1, ["WAIT"])),
+        {**RECORD, "state": ""},
         {**RECORD, "task_id": ""},
         {**RECORD, "worker": ""},
         *({**RECORD, key: 1} for key in RECORD),
