@@ -34,7 +34,7 @@ Rule = tuple[Callable[[object], bool], str]  # whether a value is valid; what th
 
 
 class Finding(NamedTuple):
-    place: str
+    where: str
     text: str
     is_fault: bool = True
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 
 from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
+from swarm.errors import BadInput
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -14,6 +16,10 @@ _MAX_ROWS = 8  # findings of one kind that are listed one by one
 
 
 def doctor(call: Call) -> int:
+    if "--bundle" in call.options:
+        return _bundle(call)
+    if call.positional or "--with-texts" in call.options:
+        raise BadInput("a FILE and --with-texts are for --bundle. Add --bundle.")
     checks = examine()
     faults, warnings = (sum(check.state == state for check in checks) for state in (FAULT, WARNING))
     fields = {
@@ -33,6 +39,25 @@ def doctor(call: Call) -> int:
             "that fixes it."
         )
     return 1 if faults else 0
+
+
+def _bundle(call: Call) -> int:
+    from swarm import __version__
+    from swarm.admin.bundle import default_name, write_bundle
+
+    path, with_texts = call.get(0) or default_name(), "--with-texts" in call.options
+    parts = write_bundle(path, __version__, with_texts=with_texts)
+    path, size = os.path.abspath(path), os.path.getsize(path)
+    files = [{"name": part.name, "about": part.about, "bytes": len(part.data)} for part in parts]
+    fields = {"bundle": path, "bytes": size, "with_texts": with_texts, "files": files}
+    if call.answer(fields):
+        return 0
+    output.out(f"Bundle written: {shown(path)} ({size:,} bytes, readable by you alone)\n")
+    for part in parts:
+        output.out(f"  {part.name:<14}  {shown(part.about)}\n")
+    texts = "It has texts of agents and users." if with_texts else "It has no texts of agents."
+    output.err(f"{texts} Secrets were removed as far as swarm knows them. Read it first.\n")
+    return 0
 
 
 def _lines(checks: list[Check]) -> list[str]:
@@ -62,12 +87,25 @@ COMMAND = Command(
     doctor,
     "Check Python, state directory, store and leftovers. The command changes nothing.",
     "swarm doctor",
+    optional=("FILE",),
+    options=(
+        Option("--bundle", text="write a support bundle to FILE, for a person who helps"),
+        Option(
+            "--with-texts", text="add prompts, questions, reasons and last outputs to the bundle"
+        ),
+    ),
     details=(
         (
             "The doctor checks Python, the environment, clocks, the rights in the state "
             "directory (by trying), the filesystem and free space. The doctor also checks log, "
             "queue, locks, and files that crashed processes left behind. Each fault and each "
             "warning comes with the command that fixes it."
+        ),
+        (
+            "A bundle is a .tar.gz with versions, findings, board, the last lines of both logs, "
+            "settings and sizes. It has no passwords, tokens, addresses of webhooks or values of "
+            "variables. Without --with-texts it also has no texts of agents and users. FILE "
+            "must not exist; its default name has the time."
         ),
         "Exit 1: there is a fault. A warning does not change the exit code.",
     ),

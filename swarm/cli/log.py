@@ -76,10 +76,10 @@ def validate(call: Call) -> int:
         counts[each.is_fault] += 1
         if call.json:
             kind = "fault" if each.is_fault else "warning"
-            found[each.is_fault].append({"place": each.place, kind: each.text})
+            found[each.is_fault].append({"place": each.where, kind: each.text})
         else:
             mark = "" if each.is_fault else "Warning: "
-            output.out(shown(f"{each.place}: {mark}{each.text}") + "\n")
+            output.out(shown(f"{each.where}: {mark}{each.text}") + "\n")
     output.transient("")
     faults, warnings = counts[True], counts[False]
     if not call.answer({"valid": not faults, "faults": found[True], "warnings": found[False]}):

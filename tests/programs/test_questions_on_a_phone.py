@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.support.browser import chromium
 from tests.support.model_server import Request, Script, Server
 from tests.support.programs.agents import CLAUDE, TIMEOUT, Desk
+from tests.support.programs.browser import chromium
 from tests.support.programs.model_apis import Say
 from tests.support.programs.tasks import PROMPT, add, end, states, task, until, write
 

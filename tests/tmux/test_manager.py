@@ -1222,6 +1222,24 @@ class TestCommands:
             "activity": None,
         }
 
+    def test_all_screens_are_captured_together(self, manager: TmuxSwarmManager) -> None:
+        assert run("capture", "--all", "--json").json == {"schema_version": 1, "agents": []}
+        assert b"No agents are running" in run("capture", "--all").out
+        forged = r"printf 'worker-9  running\nred \033[31mtext\n'; exit 3"
+        start(manager, forged)
+        dead = wait_for_end(manager, "worker-1")
+        shown = run("capture", "--all").out.decode()
+        assert "\nworker-1  dead, exit code 3\n  | worker-9  running\n  | red text\n" in shown
+        assert shown.startswith("master  running\n")
+        master, worker = run("capture", "--all", "--lines", "1", "--json").json["agents"]
+        assert (master["name"], worker["name"]) == ("master", "worker-1")
+        assert (worker["text"], worker["error"]) == ("red text\n", None)
+        tmux(manager, "kill-pane", "-t", dead.pane_id)
+        worker = run("capture", "--all", "--json").json["agents"][1]
+        assert worker["text"] is None and "was closed" in worker["error"]
+        assert b"  the pane of worker-1 was closed" in run("capture", "--all").out
+        assert run("capture").code == run("capture", "1", "--all").code == 2
+
     def test_text_is_sent_and_the_answer_captured(self, manager: TmuxSwarmManager) -> None:
         start(manager, 'read -r line; echo "answer to: $line"; exec cat')
 

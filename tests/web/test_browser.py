@@ -31,7 +31,7 @@ from swarm.queue.task import TaskSpec
 from swarm.queue.usage import Usage, UsageLog
 from swarm.stores.file.store import FileStore
 from swarm.workers.presence import announce, report_end
-from tests.support.browser import chromium
+from tests.support.programs.browser import chromium
 from tests.support.web_server import Swarm, WebServer
 
 EVIL = (

@@ -12,7 +12,7 @@ from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.panes.watch_prompts import COMMAND as WATCH_PROMPTS
 from swarm.cli.up import COMMAND as UP
-from swarm.errors import BadInput, SwarmError, TmuxSwarmError
+from swarm.errors import AgentUnavailable, BadInput, SwarmError, TmuxSwarmError
 from swarm.inputs import whole
 from swarm.locks.presence import forget_dead
 from swarm.stores.default import default_store
@@ -126,11 +126,41 @@ def send(call: Call) -> int:
 def capture(call: Call) -> int:
     lines = whole(call.options["--lines"], "--lines", 1) if "--lines" in call.options else None
     manager = TmuxSwarmManager()
+    if "--all" in call.options:
+        if call.positional:
+            raise BadInput("--all prints the screens of all agents. Leave AGENT away.")
+        return _capture_all(call, manager, lines)
+    if not call.positional:
+        raise BadInput("an AGENT is missing. Name one, or print all screens with --all.")
     text = manager.capture(call.get(0), lines)
     if call.json:
         call.answer({**manager.agent(call.get(0)).fields(), "text": text})
     else:
         output.out(text)
+    return 0
+
+
+def _capture_all(call: Call, manager: TmuxSwarmManager, lines: int | None) -> int:
+    """Print the screens of all agents. Each line of a screen is behind a bar, so that no
+    screen can look like the heading of another one.
+    """
+    rows: list[dict[str, object]] = []
+    for agent in manager.agents():
+        fields: dict[str, object] = {**agent.fields(), "text": None, "error": None}
+        heading = output.paint(describe(agent), _COLOURS[agent.status])
+        try:
+            text = manager.capture(agent.name, lines)
+        except AgentUnavailable as error:
+            fields["error"] = str(error)
+            shown_text = f"  {shown(str(error))}\n"
+        else:
+            fields["text"] = text
+            shown_text = "".join(f"  | {shown(line)}\n" for line in text.splitlines())
+        rows.append(fields)
+        if not call.json:
+            output.out(f"{agent.name}  {heading}\n{shown_text}")
+    if not call.answer({"agents": rows}) and not rows:
+        output.out("No agents are running. Start some with: swarm up --workers N\n")
     return 0
 
 
@@ -193,8 +223,9 @@ COMMANDS = {
         capture,
         "Print an agent's screen, also after the agent has ended.",
         "swarm capture worker-3 --lines 100",
-        positional=("AGENT",),
+        optional=("AGENT",),
         options=(
+            Option("--all", text="print the screens of all agents, each line behind a bar"),
             Option("--lines", "N", "print the last N lines, even lines that have scrolled away"),
         ),
         details=("AGENT is worker-3 (or 3), or master.",),
