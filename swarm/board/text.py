@@ -183,6 +183,9 @@ class _Screen:
         for (kind, group), count in zip(groups.items(), counts, strict=True):
             for problem in group[:count]:
                 lines += self._problem(problem, indent, most=1)
+            if not count and len(group) == 1:  # its text says more than "1 failed"
+                lines += self._problem(group[0], indent, most=1)[:1]
+                continue
             if count < len(group):
                 what, see = _MORE[kind]
                 more = f"{len(group) - count} more {what}" if count else f"{len(group)} {what}"

@@ -109,6 +109,18 @@ class TestErrors:
         say(store, "START")
         assert not problems(store)
 
+    @pytest.mark.parametrize("height", range(8, 14))
+    def test_a_small_screen_names_the_only_problem_of_its_kind(
+        self, store: Store, height: int
+    ) -> None:
+        for worker in ("w1", "w2", "w3"):
+            queue = queue_with(store, f"busy-{worker}")
+            queue.claim(worker)
+        queue.add("bad", "x", max_attempts=1)
+        queue.fail("bad", "w", queue.claim("w", "bad").token, "no database")
+        lines = text(look(store), 60, height)
+        assert any("bad" in line and "no database" in line for line in lines)
+
     def test_a_failed_attempt_says_that_the_queue_tries_again(self, store: Store) -> None:
         queue = queue_with(store, "t")
         claim = queue.claim("w")
