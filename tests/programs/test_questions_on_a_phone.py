@@ -25,6 +25,7 @@ from tests.support.programs.tasks import PROMPT, add, end, states, task, until, 
 
 pytestmark = pytest.mark.usefixtures("project")
 
+PATIENCE = 4 * TIMEOUT  # seconds: a loaded machine starts agents slowly
 SIZE = {"width": 360, "height": 740}
 FINGER = 44  # pixels that a button needs
 FIRST = "May I delete the old sessions? They were last used in 2024, and no test reads them."
@@ -62,8 +63,8 @@ def phone(url: str) -> Iterator[Page]:
             has_touch=True,
         )
         page = context.new_page()
-        page.set_default_timeout(TIMEOUT * 1000)
-        expect.set_options(timeout=TIMEOUT * 1000)
+        page.set_default_timeout(PATIENCE * 1000)
+        expect.set_options(timeout=PATIENCE * 1000)
         try:
             page.goto(url)
             yield page
@@ -98,7 +99,7 @@ def do_another_task(desk: Desk, number: int) -> None:
     """Let the worker do a task from its first word to its last."""
     name = f"meanwhile-{number}"
     add(desk, name=name, prompt=f"{MEANWHILE}{number}.")
-    until(lambda: task(desk, name)["state"] == "done")
+    until(lambda: task(desk, name)["state"] == "done", PATIENCE)
 
 
 def history(desk: Desk) -> list[dict[str, Any]]:
@@ -155,7 +156,7 @@ def test_two_questions_of_one_task_are_answered_on_a_phone_while_the_worker_goes
             page.screenshot(path=tmp_path / "second.png")
             tap(page, question, "Answer")
 
-            until(lambda: task(desk, "t2")["state"] == "done")
+            until(lambda: task(desk, "t2")["state"] == "done", PATIENCE)
             expect(page.locator("#questions")).to_be_hidden()
         assert worker.poll() is None, "one worker did all of it"
 

@@ -92,9 +92,9 @@ def processes_of(desk: Desk, program: Program, **variables: str) -> list[int]:
     return found
 
 
-def until(what: Callable[[], Any]) -> Any:
+def until(what: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
     """Wait for a fact, and return it."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + timeout
     while not (found := what()):
         assert time.monotonic() < deadline, "it never was so"
         time.sleep(0.05)
