@@ -151,7 +151,7 @@ OWN = {
         "queue/test_submission",
         "queue/test_family::TestForeign",
     ],
-    "queue.task": ["queue/test_task", "queue/test_queue", "cli/queue/test_import_file"],
+    "queue.task": ["queue/test_task", "queue/test_queue", "plans/test_task_list"],
 }
 
 

@@ -59,7 +59,7 @@ def add(call: Call) -> int:
 
 
 def import_file(call: Call) -> int:
-    from swarm.cli.queue.import_file import parse
+    from swarm.plans.task_list import parse
 
     path = call.get(0)
     text = _read(path)

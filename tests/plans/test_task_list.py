@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from swarm.cli.queue.import_file import parse
 from swarm.errors import BadInput, StoreError
+from swarm.plans.task_list import parse
 from swarm.queue.task import TaskSpec
 
 A, B = (
