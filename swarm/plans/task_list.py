@@ -12,30 +12,33 @@ from typing import Any
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.formats.yaml_codec import pyyaml_missing
-from swarm.queue.task import TaskSpec, spec_from
+from swarm.plans.item import Item, Plan
+from swarm.queue.task import spec_from
 
 
-def parse(text: str, name: str) -> list[TaskSpec]:
-    """Return the tasks in a file.
+def read(text: str, name: str, chosen: str) -> Plan:
+    """Return the tasks in a file, in the format `jsonl`, `json` or `yaml`.
 
-    The ending of the file's `name` decides the format. If the ending is unknown, the
-    first character of the file decides. Raise BadInput if an entry is invalid, and
-    StoreError if the file is YAML and PyYAML is missing.
+    Raise BadInput if an entry is invalid, and StoreError if the file is YAML and PyYAML
+    is missing.
     """
-    ending = name.rpartition(".")[2].lower()
-    begins = text.lstrip("\ufeff \t\r\n")[:1]
-    if ending in ("yaml", "yml") or (
-        ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"
-    ):
-        return [spec_from(task, where) for where, task in _listed(_yaml(text, name), name)]
-    if ending in ("jsonl", "ndjson") or (
-        ending != "json" and begins == "{" and _is_json_lines(text)
-    ):
-        return [spec_from(task, where) for where, task in _json_lines(text, name)]
-    return [spec_from(task, where) for where, task in _listed(_json(text, name), name)]
+    plan = Plan(name)
+    if chosen == "yaml":
+        entries = _listed(_yaml(text, name), name)
+    elif chosen == "jsonl":
+        entries = _json_lines(text, name)
+    else:
+        entries = _listed(_json(text, name), name)
+    for where, line, task in entries:
+        spec = spec_from(task, where)
+        fields = spec.fields()
+        plan.items.append(
+            Item(fields.pop("id"), where, line, fields=fields, after=fields.pop("after", ()))
+        )
+    return plan
 
 
-def _listed(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _listed(value: Any, name: str) -> Iterator[tuple[str, int, Any]]:
     if isinstance(value, dict) and "tasks" in value and "id" not in value:
         value = value["tasks"]
     elif isinstance(value, dict):
@@ -45,28 +48,17 @@ def _listed(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, list):
         raise BadInput(f"{name} is not a list of tasks.")
     for number, task in enumerate(value, 1):
-        yield f"{name}, task {number}", task
+        yield f"{name}, task {number}", 0, task
 
 
-def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+def _json_lines(text: str, name: str) -> Iterator[tuple[str, int, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield f"{name}, line {number}", _json(line, f"{name}, line {number},")
-
-
-def _is_json_lines(text: str) -> bool:
-    """Return whether the first line is a whole JSON object, and not the beginning of an
-    object.
-    """
-    first = text.lstrip("\ufeff \t\r\n").partition("\n")[0]
-    try:
-        return isinstance(json_codec.loads(first), dict)
-    except ValueError:
-        return False
+            yield f"{name}, line {number}", number, _json(line, f"{name}, line {number},")
 
 
 def _json(text: str, where: str) -> Any:
-    if not text.strip("\ufeff \t\r\n"):
+    if not text.strip(" \t\r\n"):
         return None
     try:
         return json_codec.loads(text, strict=True)

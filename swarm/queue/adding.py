@@ -30,10 +30,10 @@ def add_all(
     _check_new(specs, state)
     fresh = [spec for spec in specs if spec.id not in state.entries]
     own = nonce()
-    lines = {}
-    for count, spec in enumerate(fresh, 1):
-        lines[spec.id] = add_event(spec, log.now(), own)
-        log.store.append(LOG, lines[spec.id])
+    # Raises BadInput for a task that is too long: nothing is written yet.
+    lines = {spec.id: add_event(spec, log.now(), own) for spec in fresh}
+    for count, line in enumerate(lines.values(), 1):
+        log.store.append(LOG, line)
         if count % 1000 == 0:
             progress(count)
     state = log.read()

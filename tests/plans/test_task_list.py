@@ -7,8 +7,16 @@ import sys
 import pytest
 
 from swarm.errors import BadInput, StoreError
-from swarm.plans.task_list import parse
+from swarm.plans.reading import read
+from swarm.plans.settle import settle
 from swarm.queue.task import TaskSpec
+
+
+def parse(text: str, name: str) -> list[TaskSpec]:
+    settled = settle(read(text, name), {})
+    assert not settled.problems
+    return settled.specs
+
 
 A, B = (
     TaskSpec("a", "one"),

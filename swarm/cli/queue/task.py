@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.cli.queue import question_text, task_output, task_text
-from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
+from swarm.cli.queue import plans, question_text, task_output, task_text
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
 from swarm.queue.events import DONE, STATES
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from swarm.queue.task import Kind, TaskField
     from swarm.queue.usage import UsageLog
 
-_MAX_FILE = 1 << 30
-
 
 def add(call: Call) -> int:
     prompt = call.options.get("--prompt")
@@ -55,23 +53,6 @@ def add(call: Call) -> int:
     )
     if not call.answer({"added": True, "task": task.fields()}):
         output.out(f"Task added: {task.id}{task_text.waits(task)}\n")
-    return 0
-
-
-def import_file(call: Call) -> int:
-    from swarm.plans.task_list import parse
-
-    path = call.get(0)
-    text = _read(path)
-    specs = parse(text, "standard input" if path == "-" else path)
-    added, known = TaskQueue().add_all(
-        specs, lambda count: output.transient(f"{count} of {len(specs)} tasks added")
-    )
-    output.transient("")
-    if not call.answer({"added": added, "known": known}):
-        were = "was" if len(known) == 1 else "were"
-        was_there = f", {task_text.count(len(known), 'task')} {were} there already" if known else ""
-        output.out(f"{task_text.count(len(added), 'task')} added{was_there}\n")
     return 0
 
 
@@ -342,24 +323,6 @@ def _text(call: Call, index: int) -> str:
     return output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n") if text == "-" else text
 
 
-def _read(path: str) -> str:
-    if path == "-":
-        return output.read_stdin(_MAX_FILE)
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode()
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not UTF-8 text.") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path} is a directory. Name a file with tasks.") from None
-    except FileNotFoundError:
-        raise BadInput(
-            f"there is no file {path}. Name a file with tasks, or - for standard input."
-        ) from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
-
-
 # of the options of `add`, by the kind of their field
 _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     TEXT: lambda call, field: call.options[field.option],
@@ -407,16 +370,8 @@ COMMANDS = {
         ),
         command_line="optional",
     ),
-    "import": Command(
-        import_file,
-        "Add the tasks in a file: JSON Lines, a JSON list or YAML. - is standard input.",
-        "swarm task import tasks.yaml",
-        positional=("FILE",),
-        details=(
-            "Tasks that already exist do not change, so an import may be repeated.",
-            f"Fields of a task: {', '.join(field.name for field in TASK_FIELDS)}.",
-        ),
-    ),
+    "import": plans.IMPORT,
+    "export": plans.EXPORT,
     "list": Command(
         list_tasks,
         "List all tasks with their states.",

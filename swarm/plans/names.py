@@ -1,0 +1,41 @@
+"""Make ids and labels from words, always the same from the same words."""
+
+from __future__ import annotations
+
+from swarm.inputs import is_plain_name
+
+_MAX_WORDS = 40  # characters of an id before the hash of a long text
+
+
+def id_from(text: str) -> str:
+    """Return an id for a task that a file describes only with words.
+
+    Texts that differ in their words have different ids.
+    """
+    words = kebab(text)
+    if words and len(words) <= _MAX_WORDS:
+        return words
+    from hashlib import sha256
+
+    mark = sha256(text.encode(errors="replace")).hexdigest()[:8]
+    begin = words[: _MAX_WORDS + 1]
+    return f"{begin.rpartition('-')[0] or begin[:_MAX_WORDS] or 'task'}-{mark}"
+
+
+def kebab(text: str) -> str:
+    """Return the words of a text in lower case with dashes between them."""
+    from unicodedata import normalize
+
+    letters = normalize("NFKC", text).lower()
+    if letters.isascii():
+        plain = [c if c.isalnum() else " " for c in letters]
+    else:
+        # combining marks belong to words, too
+        plain = [c if c != "_" and f"_{c}".isidentifier() else " " for c in letters]
+    return "-".join("".join(plain).split())
+
+
+def label_from(text: str) -> str:
+    """Return a label from words such as "good first issue", "" if there is none."""
+    words = "-".join(text.split())
+    return words if is_plain_name(words) and words[0] not in ".-" else ""
