@@ -24,6 +24,9 @@ _EXIT_CODES = {
     "acquired": 0,
     "released": 0,
     "clean": 0,
+    "read": 0,
+    "written": 0,
+    "unchanged": 0,
     "blocked": 1,
     "zombie-detected": 1,
     "failure": StoreError.exit_code,
@@ -47,6 +50,12 @@ def release(call: Call, mutex: SprintMutex) -> Answer:
 
 def check(call: Call, mutex: SprintMutex) -> Answer:
     return mutex.check()
+
+
+def status(call: Call, mutex: SprintMutex) -> Answer:
+    from swarm.cli.queue import sprint_status  # the other commands need no queue
+
+    return sprint_status.answer(call, mutex)
 
 
 def run(call: Call) -> int:
@@ -140,9 +149,8 @@ def _print(call: Call, answer: Answer) -> None:
 def _print_warnings(answer: Answer) -> None:
     for warning in answer["warnings"]:
         _warn(warning)
-    if answer["status"] == "failure" or (answer["mode"], answer["status"]) == (
-        "acquire",
-        "blocked",
+    if answer["status"] == "failure" or (
+        answer["status"] == "blocked" and answer["mode"] in ("acquire", "status")
     ):
         output.error(answer["message"])
 
@@ -248,6 +256,27 @@ COMMANDS = {
         "and asks nothing.",
         "swarm sprint check",
         options=_PROJECT,
+    ),
+    "status": Command(
+        _answering("status", status),
+        "Show the states of BMAD's sprint-status.yaml, or change some while no other sprint runs.",
+        "swarm sprint status --set 1-2-login=review",
+        options=(
+            Option("--file", "F", "the file; default: where BMAD puts it in the project"),
+            Option(
+                "--set", "STORY=STATUS", "change a state; STORY is a key, or 1-2", repeated=True
+            ),
+            Option("--from-queue", text="move stories forward to the states of their tasks"),
+            Option("--session-id", "S", "change states even while the sprint of S runs"),
+            *_PROJECT,
+        ),
+        details=(
+            (
+                "Only values change: comments, order and other keys stay. An edit that another "
+                "program makes meanwhile is kept. Exit 1: the sprint of another session runs. "
+                "The own sprint is that of --session-id, or one that started this command."
+            ),
+        ),
     ),
     "run": Command(
         run,
