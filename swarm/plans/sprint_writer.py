@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-# Where BMAD puts the file, the newest place first.
-PLACES = (
+# Where BMAD puts the file, the newest path first.
+PATHS = (
     "_bmad-output/implementation-artifacts/sprint-status.yaml",
     "_bmad-output/sprint-status.yaml",
     "docs/implementation-artifacts/sprint-status.yaml",
@@ -53,7 +53,7 @@ def find(root: str, chosen: str = "") -> str:
     """
     if chosen:
         return os.path.join(root, chosen)
-    found = [place for place in PLACES if os.path.isfile(f"{root}/{place}")]
+    found = [path for path in PATHS if os.path.isfile(f"{root}/{path}")]
     if not found:
         raise BadInput(f"there is no sprint-status.yaml in {root}. Name the file with --file.")
     if len(found) > 1:

@@ -67,6 +67,7 @@ EXECUTED = [
     "docs/reference/hooks.md",
     "docs/reference/notifications.md",
     "docs/reference/permissions.md",
+    "docs/reference/plans.md",
     "docs/reference/projects.md",
     "docs/reference/queue.md",
     "docs/reference/questions.md",

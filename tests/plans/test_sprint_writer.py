@@ -18,7 +18,6 @@ from swarm.errors import BadInput, StoreError
 from swarm.plans import replacing, sprint_writer
 from swarm.plans.status_file import StatusFile
 from swarm.plans.stories import STATES
-from swarm.queue.events import STATES as TASK_STATES
 from swarm.sprint.mutex import SprintMutex
 from tests.support.processes import fork, race
 
@@ -220,6 +219,19 @@ class TestEditsMeanwhile:
         assert "a note of a person" in content(project) and "1-1-a: done" in content(project)
         assert os.listdir(project) == ["sprint-status.yaml"]
 
+    def test_without_an_exchange_an_edit_before_the_rename_is_kept(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = project / "sprint-status.yaml"
+
+        def edit() -> None:
+            path.write_bytes(path.read_bytes().replace(b"# notes", b"# a note of a person"))
+
+        monkeypatch.setattr(replacing, "_swapped", lambda one, other: False)
+        self.edit_during(project, monkeypatch, "_write_new", edit)
+        assert change(project, {"1-1-a": "done"})["status"] == "written"
+        assert "a note of a person" in content(project) and "1-1-a: done" in content(project)
+
     def test_an_editor_that_still_writes_is_waited_for(
         self, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -333,7 +345,7 @@ class TestFromQueue:
         ]
         found, notes = self.moved(
             "  epic-1: backlog\n" + lines,
-            {f"1-{n}-x": state for n, state in enumerate(TASK_STATES)},
+            {f"1-{n}-x": state for n, state in enumerate(states)},
         )
         assert found == {
             "1-2-x": "in-progress",

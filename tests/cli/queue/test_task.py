@@ -323,6 +323,10 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "schema_version": 1,
         "added": [],
         "known": ["a", "b", "c"],
+        "format": "jsonl",
+        "kept": [],
+        "done": [],
+        "notes": [],
     }
     file.write_text('{"id": "a", "prompt": "another"}\n{"id": "d", "prompt": "x"}\n')
     changed = run("task", "import", str(file))
