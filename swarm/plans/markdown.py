@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ITEM = re.compile(
-    r"(?P<indent> *)(?:[-*+]|\d{1,9}[.)]) {1,4}\[(?P<mark>[^\[\]]?)\](?: +(?P<text>\S.*))?$"
+    r"(?P<indent> *)(?:[-*+]|\d{1,9}[.)]) {1,4}\[(?P<mark>[xX]|[^\w\[\]]|)\](?: +(?P<text>\S.*))?$"
 )
 _BULLET = re.compile(r" *(?:[-*+]|\d{1,9}[.)])(?: |$)")
 _FENCE = re.compile(r" *(?P<fence>`{3,}|~{3,})(?P<about>.*)$")
@@ -61,6 +61,8 @@ def read(text: str, name: str, chosen: str = "markdown") -> Plan:
         reader.read(number, (indent + rest).rstrip(" \t"))
     if reader.in_block is not None:
         plan.note(reader.fence_line, "the code block has no end; the rest of the file is in it")
+    if not reader.entries:
+        plan.note(0, "there is no item such as - [ ] text")
     _add_items(plan, reader)
     return plan
 

@@ -137,6 +137,12 @@ def test_everything_in_a_list_that_is_no_task_is_said_with_its_line() -> None:
     ]
 
 
+def test_a_file_without_items_is_said_to_have_none() -> None:
+    assert notes("# Words\n\n- one\n- [P] marks an item\n") == [
+        (0, "there is no item such as - [ ] text")
+    ]
+
+
 def test_ids_and_tasks_are_the_same_when_lines_move_and_line_ends_change() -> None:
     lines = ["- [ ] One", "- [ ] Two (after: three)", "- [ ] Three"]
     expected = {spec.id: spec for spec in tasks("\n".join(lines)).specs}
