@@ -35,7 +35,8 @@ PATHS = (
     "docs/sprint-status.yaml",
     "sprint-status.yaml",
 )
-# The epic in a lock that is held only for the change of a file.
+# Session and epic in a lock that is held only for the change of a file.
+_SESSION = "swarm sprint status"
 _EPIC_SPEC = "sprint-status.yaml"
 _PAUSE = 0.02  # seconds
 _MAX_TRIES = 100
@@ -187,7 +188,9 @@ def _enter(mutex: SprintMutex, session_id: str) -> Answer | None:
         if found["status"] == "failure":
             return found
         lock = found["lock_info"]
-        is_short = lock.get("epic_spec") == _EPIC_SPEC
+        is_short = lock.get("epic_spec") == _EPIC_SPEC and str(lock["session_id"]).startswith(
+            _SESSION
+        )
         if found["status"] == "blocked":
             if not is_short and _is_own(lock, session_id):
                 return None
@@ -200,7 +203,7 @@ def _enter(mutex: SprintMutex, session_id: str) -> Answer | None:
             return {**found, "status": "blocked"}
         # a zombie of this kind is of a command that was killed
         answer = mutex.acquire(
-            f"swarm sprint status {os.getpid()}", _EPIC_SPEC, force=is_short, pid=os.getpid()
+            f"{_SESSION} {os.getpid()}", _EPIC_SPEC, force=is_short, pid=os.getpid()
         )
         if answer["status"] == "acquired":
             return None
