@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from swarm.cli.queue.plans import IMPORT
 from swarm.errors import BadInput
 from swarm.plans.item import Plan
-from swarm.plans.reading import read
+from swarm.plans.reading import FORMATS, read
 from swarm.plans.settle import settle
 from swarm.queue.task import TaskSpec
+from tests.conftest import ROOT
 
 
 def lines(*issues: dict[str, Any]) -> str:
@@ -201,3 +204,13 @@ def test_a_format_is_known_by_its_text_if_the_name_says_nothing() -> None:
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(BadInput, match="use one of jsonl json yaml markdown epics"):
         read("", "x", "toml")
+
+
+def test_every_format_has_a_row_in_the_reference_and_a_word_in_the_help() -> None:
+    text = (ROOT / "docs/reference/plans.md").read_text()
+    rows = [row.split("|")[1] for row in text.split("## Formats")[1].splitlines() if "| `" in row]
+    assert [name for row in rows for name in re.findall("`(.+?)`", row)][: len(FORMATS)] == [
+        *FORMATS
+    ]
+    (option,) = [each for each in IMPORT.options if each.name == "--format"]
+    assert option.text.partition(";")[0].split() == [*FORMATS]
