@@ -1,0 +1,89 @@
+"""The times of cron expressions, compared with an oracle that walks minute by minute."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarm.errors import BadInput
+from swarm.queue import cron as module
+from swarm.queue.cron import Cron, NoZone, zone_named
+
+_MINUTE = timedelta(minutes=1)
+
+
+def _field(least: int, most: int) -> st.SearchStrategy[str]:
+    number = st.integers(least, most)
+    span = st.tuples(number, number).map(lambda pair: f"{min(pair)}-{max(pair)}")
+    stepped = st.tuples(span | st.just("*"), st.integers(1, 20)).map(_step)
+    part = number.map(str) | span | stepped
+    return st.just("*") | st.lists(part, min_size=1, max_size=3).map(",".join)
+
+
+def _step(pair: tuple[str, int]) -> str:
+    return f"{pair[0]}/{pair[1]}"
+
+
+EXPRESSIONS = st.tuples(
+    _field(0, 59), _field(0, 23), st.just("*") | _field(1, 31), st.just("*"), _field(0, 7)
+).map(" ".join)
+
+# Zones with moments just before a change of their clocks.
+CHANGES = {
+    "Europe/Berlin": ("2026-03-29T00:00", "2026-10-24T22:00"),
+    "America/New_York": ("2026-03-08T05:00", "2026-11-01T04:00"),
+    "Australia/Lord_Howe": ("2026-04-04T13:00", "2026-10-03T14:00"),  # half an hour
+    "Antarctica/Troll": ("2026-03-28T22:00", "2026-10-25T00:00"),  # two hours
+    "America/St_Johns": ("2026-03-08T04:00", "2026-11-01T03:00"),
+    "Pacific/Apia": ("2011-12-29T20:00", "2011-12-30T08:00"),  # a day that never was
+    "Pacific/Chatham": ("2026-04-04T12:00", "2026-09-26T12:00"),
+    "America/Sao_Paulo": ("2018-11-04T00:00", "2018-02-17T23:00"),  # at midnight
+    "Asia/Kolkata": ("2026-01-01T00:00",),
+}
+PLACES = st.sampled_from([(zone, text) for zone, texts in CHANGES.items() for text in texts])
+
+
+def oracle(cron: Cron, zone: ZoneInfo, start: datetime, minutes: int) -> list[float]:
+    """Return the times in the minutes after `start`, by looking at each minute."""
+    first = start - timedelta(hours=27)  # what the wall has shown before
+    shown: set[datetime] = set()
+    before = first.astimezone(zone).replace(tzinfo=None, fold=0)
+    found = []
+    for number in range(1, minutes + 27 * 60 + 1):
+        moment = first + number * _MINUTE
+        wall = moment.astimezone(zone).replace(tzinfo=None, fold=0)
+        skipped, hidden = before + _MINUTE, []
+        while skipped < wall:
+            hidden.append(skipped)
+            skipped += _MINUTE
+        is_new = wall not in shown
+        shown.update((*hidden, wall))
+        if moment > start and (
+            any(map(cron.has, hidden)) or (is_new and wall >= before and cron.has(wall))
+        ):
+            found.append(moment.timestamp())
+        before = wall
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(EXPRESSIONS, PLACES, st.integers(0, 600))
+def test_the_times_are_those_that_a_walk_through_all_minutes_finds(
+    words: str, place: tuple[str, str], late: int
+) -> None:
+    name, text = place
+    zone = ZoneInfo(name)
+    start = datetime.fromisoformat(text).replace(tzinfo=UTC) + late * _MINUTE
+    cron = Cron(words, zone)
+    minutes = 28 * 60
+    expected = oracle(cron, zone, start, minutes)
+    found, moment = [], start.timestamp()
+    end = moment + 60 * minutes
+    while (moment := cron.after(moment)) <= end:
+        found.append(moment)
+    assert found == expected
