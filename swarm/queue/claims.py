@@ -123,9 +123,7 @@ class Claims:
             )
         if entry.shown_state == WAITING:
             known = self._log.state.entries
-            waits = [
-                name for name in entry.after if name not in known or not known[name].was_done
-            ]
+            waits = [name for name in entry.after if name not in known or not known[name].was_done]
             if entry.is_early and not waits:
                 text = f"{name} waits for its time: it may begin at {entry.not_before}."
                 raise WrongState(task_id, text)
@@ -198,7 +196,8 @@ class Claims:
             is_open = log.append(event("claim", id=task_id, worker=worker, token=token, **asked))
             entry = log.current(task_id)
             if not is_open:
-                if entry.token == token and (entry.state == FAILED or entry.last_run == FAILED):
+                # A task that recurs is ready for its next run then.
+                if entry.token == token and FAILED in (entry.state, entry.last_run):
                     about = {"token": token, "attempts": entry.attempts}
                     log.status.append("ERROR", worker, task_id, entry.reason, about)
                 elif gate := log.state.gates.against(task_id, asked):

@@ -14,7 +14,7 @@ it. It does not know tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from swarm.errors import BadInput, StoreError
@@ -76,9 +76,7 @@ class Cron:
     def has(self, wall: datetime) -> bool:
         """Return whether a time on the wall, in minutes, is one of the expression."""
         return (
-            wall.minute in self._minutes
-            and wall.hour in self._hours
-            and self._has_day(wall.date())
+            wall.minute in self._minutes and wall.hour in self._hours and self._has_day(wall.date())
         )
 
     def _has_day(self, day: date) -> bool:
@@ -94,7 +92,7 @@ class Cron:
             if self._has_day(day):
                 for hour in self._hours:
                     for minute in self._minutes:
-                        wall = datetime(day.year, day.month, day.day, hour, minute)
+                        wall = datetime.combine(day, time(hour, minute))
                         if wall >= first:
                             yield wall
             if day == date.max:

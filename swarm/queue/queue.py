@@ -89,8 +89,9 @@ class TaskQueue:
         """Add a task, with the fields of `TaskSpec` by name.
 
         Without an id, one is made from the words of the prompt, or of the command: with
-        `-2` behind it if another task has it. Raise TaskExists if another task has the same id. Raise BadInput if a field is
-        invalid, or if a task in `after` does not exist.
+        `-2` behind it if another task has it. Raise TaskExists if another task has the
+        same id. Raise BadInput if a field is invalid, or if a task in `after` does not
+        exist.
         """
         if task_id is None:
             given = {"prompt": prompt, **fields}

@@ -15,6 +15,7 @@ from swarm.inputs import check_name
 from swarm.locks.table import LockTable
 from swarm.queue.questions.question import PERSON
 from swarm.queue.queue import TaskQueue
+from swarm.queue.task import TaskSpec
 from swarm.status.events import log_break
 from swarm.stores.contract import Store
 from swarm.web.answers import (
@@ -22,9 +23,11 @@ from swarm.web.answers import (
     MAX_BY,
     MAX_REASON,
     MAX_WORKER,
+    Add,
     Answer,
     Cancel,
     Done,
+    Edit,
     Release,
     Retry,
 )
@@ -85,6 +88,19 @@ class Actions:
         self._queue.cancel(task, who, reason)
         return {"done": "cancelled", "task_id": task, "by": who}
 
+    def add(self, body: bytes) -> Done:
+        """Add a task. Without an id, one is made from its words."""
+        fields = _fields(body, Add)
+        given, who = _task_fields(fields), self._who(fields)
+        task = self._queue.add(given.pop("id", None), **given)
+        return {"done": "added", "task_id": task.id, "by": who}
+
+    def edit(self, task: str, body: bytes) -> Done:
+        fields = _fields(body, Edit)
+        given, who = _task_fields(fields), self._who(fields)
+        self._queue.edit(task, who, given)
+        return {"done": "edited", "task_id": task, "by": who}
+
     def answer(self, question: str, body: bytes) -> Done:
         """Answer a question. Raise NoQuestion if it is not open any more."""
         fields = _fields(body, Answer)
@@ -102,6 +118,17 @@ class Actions:
         if not isinstance(by, str) or len(by) > MAX_BY:
             raise BadInput(f"by must be a name of at most {MAX_BY} characters.")
         return check_name(f"{by or self.person} (web)", "by")
+
+
+def _task_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a task in a body. Raise BadInput for an unknown field."""
+    given = fields.get("fields")
+    if not isinstance(given, dict):
+        raise BadInput('fields must be an object with fields of a task, such as {"priority": 5}.')
+    unknown = [name for name in given if name not in TaskSpec.field_names()]
+    if unknown:
+        raise BadInput(f"a task has no field {unknown[0][:40]!r}.")
+    return dict(given)
 
 
 def _is_unicode(text: str) -> bool:

@@ -62,6 +62,8 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     answers.Retry: {},
     answers.Cancel: {},
     answers.Answer: {},
+    answers.Add: {},
+    answers.Edit: {},
     answers.Done: {},
     answers.Error: {},
 }
@@ -148,7 +150,8 @@ def _paths() -> Schema:
                 words,
                 after_task,
                 limit,
-            )
+            ),
+            "post": _post("Add a task", "Add", acted),
         },
         "/api/tasks/{task}": {
             "get": _get(
@@ -190,6 +193,7 @@ def _paths() -> Schema:
         "/api/tasks/{task}/retry": {
             "post": _post("Make a failed or cancelled task ready again", "Retry", acted, task)
         },
+        "/api/tasks/{task}/edit": {"post": _post("Change fields of a task", "Edit", acted, task)},
         "/api/tasks/{task}/cancel": {"post": _post("Cancel a task", "Cancel", acted, task)},
         "/api/questions/{question}/answer": {
             "post": _post(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.errors import BadInput
-from swarm.queue import cron as module
-from swarm.queue.cron import Cron, NoZone, zone_named
+from swarm.queue.cron import Cron
 
 _MINUTE = timedelta(minutes=1)
 
