@@ -103,7 +103,8 @@ def _check_names(changes: Mapping[str, Any]) -> None:
 
 def _changed(before: TaskSpec, changes: Mapping[str, Any]) -> TaskSpec:
     """Return the task with other fields. Raise BadInput if one is invalid."""
-    found = spec_from({**before.fields(), **changes})
+    merged = {**before.fields(), **changes}
+    found = spec_from({name: value for name, value in merged.items() if value is not None})
     if found.every and before.every and before.every.startswith(f"{found.every} "):
         return found.replace(every=before.every)
     return found.replace(every=in_zone(found.every)) if found.every else found
