@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from unittest import mock
 from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.queue.cron import Cron
+from swarm.errors import BadInput
+from swarm.queue import cron as module
+from swarm.queue.cron import Cron, NoZone, zone_named
 
 _MINUTE = timedelta(minutes=1)
 
@@ -67,7 +72,7 @@ def oracle(cron: Cron, zone: ZoneInfo, start: datetime, minutes: int) -> list[fl
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(EXPRESSIONS, PLACES, st.integers(0, 600))
 def test_the_times_are_those_that_a_walk_through_all_minutes_finds(
     words: str, place: tuple[str, str], late: int
@@ -83,3 +88,78 @@ def test_the_times_are_those_that_a_walk_through_all_minutes_finds(
     while (moment := cron.after(moment)) <= end:
         found.append(moment)
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "zone", "start", "expected"),
+    [
+        # 02:30 does not exist on the day on which the clocks go forward
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00Z", "2026-03-29T01:00Z"),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-29T01:00Z", "2026-03-30T00:30Z"),
+        # 02:30 comes twice on the day on which they go back
+        ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00Z", "2026-10-25T00:30Z"),
+        ("30 2 * * *", "Europe/Berlin", "2026-10-25T00:30Z", "2026-10-26T01:30Z"),
+        # many skipped times come once
+        ("*/10 2 * * *", "Europe/Berlin", "2026-03-29T00:59Z", "2026-03-29T01:00Z"),
+        ("*/10 2 * * *", "Europe/Berlin", "2026-03-29T01:00Z", "2026-03-30T00:00Z"),
+        # a day that never was
+        ("0 12 30 12 *", "Pacific/Apia", "2011-12-29T12:00Z", "2011-12-30T10:00Z"),
+        ("0 0 29 2 *", "UTC", "2026-01-01T00:00Z", "2028-02-29T00:00Z"),
+        # one of two restricted days is enough
+        ("0 0 13 * fri", "UTC", "2026-11-01T00:00Z", "2026-11-06T00:00Z"),
+        ("0 0 13 * 5", "UTC", "2026-12-11T00:00Z", "2026-12-13T00:00Z"),
+        ("0 0 * * 7", "UTC", "2026-11-02T00:00Z", "2026-11-08T00:00Z"),
+        ("0 0 1 jan-mar/2 *", "UTC", "2026-01-01T00:00Z", "2026-03-01T00:00Z"),
+        ("5/20 * * * *", "UTC", "2026-01-01T00:05Z", "2026-01-01T00:25Z"),
+        ("59 23 31 12 *", "UTC", "2026-12-31T23:59Z", "2027-12-31T23:59Z"),
+    ],
+)
+def test_the_next_time(words: str, zone: str, start: str, expected: str) -> None:
+    found = Cron(words, zone_named(zone)).after(datetime.fromisoformat(start).timestamp())
+    assert datetime.fromtimestamp(found, UTC) == datetime.fromisoformat(expected)
+
+
+@pytest.mark.parametrize("alias", module.ALIASES)
+def test_each_alias_is_an_expression(alias: str) -> None:
+    cron = Cron(module.ALIASES[alias], UTC)
+    times = [0.0]
+    while len(times) < 4:
+        times.append(cron.after(times[-1]))
+    assert all(after > before for before, after in pairwise(times))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "* * * *",
+        "* * * * * *",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * 32 * *",
+        "* * * 13 *",
+        "* * * * 8",
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "1,,2 * * * *",
+        "-1 * * * *",
+        "x * * * *",
+        "* * * fri *",
+        "٣ * * * *",
+        "0 0 30 2 *",
+        "0 0 31 4,6,9,11 *",
+    ],
+)
+def test_an_invalid_expression_is_refused(words: str) -> None:
+    with pytest.raises(BadInput):
+        Cron(words, UTC)
+
+
+def test_an_unknown_zone_is_no_missing_data() -> None:
+    with pytest.raises(BadInput, match="not a time zone"):
+        zone_named("Mars/Olympus")
+    with pytest.raises(BadInput, match="not a time zone"):
+        zone_named("../../etc/passwd")
+    with mock.patch.object(module, "ZoneInfo", side_effect=OSError), pytest.raises(NoZone):
+        zone_named("Europe/Berlin")
