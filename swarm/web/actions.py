@@ -33,6 +33,9 @@ from swarm.web.answers import (
 )
 
 
+_RUN_BY_WORKERS = ("command", "check")
+
+
 class Actions:
     """The actions of users on one store. Threads may share the object.
 
@@ -128,6 +131,11 @@ def _task_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [name for name in given if name not in TaskSpec.field_names()]
     if unknown:
         raise BadInput(f"a task has no field {unknown[0][:40]!r}.")
+    runs = [name for name in _RUN_BY_WORKERS if given.get(name) is not None]
+    if runs:
+        raise BadInput(
+            f"a page cannot set {runs[0]!r}, because workers run it. Use swarm task add or edit."
+        )
     return dict(given)
 
 
