@@ -32,7 +32,6 @@ from swarm.web.answers import (
     Retry,
 )
 
-
 _RUN_BY_WORKERS = ("command", "check")
 
 
