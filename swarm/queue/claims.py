@@ -293,8 +293,11 @@ class Claims:
                 holders,
             )
         seconds = max(0.0, due - now)
-        text = (
-            f"no task is free now: the next attempt at a failed task may begin in "
-            f"{seconds:.0f} seconds."
+        is_time = due == state.next_opening()
+        what = (
+            "the time of the next task comes"
+            if is_time
+            else ("the next attempt at a failed task may begin")
         )
+        text = f"no task is free now: {what} in {seconds:.0f} seconds."
         return NoTask("busy", text, holders, seconds)

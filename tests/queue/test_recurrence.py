@@ -8,6 +8,7 @@ import os
 import signal
 from pathlib import Path
 from unittest import mock
+from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 
@@ -256,7 +257,7 @@ class TestZones:
         assert queue.get("n").spec.every == "@daily America/New_York"
 
     def test_a_machine_without_data_of_zones_says_so(self, queue: TaskQueue) -> None:
-        missing = cron.ZoneInfoNotFoundError("no data")
+        missing = ZoneInfoNotFoundError("no data")
         with (
             mock.patch.object(cron, "ZoneInfo", side_effect=missing),
             pytest.raises(cron.NoZone, match="tzdata"),
@@ -270,7 +271,7 @@ class TestZones:
     ) -> None:
         queue.add("n", "x", every="0 3 * * * Europe/Berlin")
         clock.pass_time(DAY)
-        missing = cron.ZoneInfoNotFoundError("no data")
+        missing = ZoneInfoNotFoundError("no data")
         with (
             mock.patch.object(cron, "ZoneInfo", side_effect=missing),
             pytest.raises(cron.NoZone),
@@ -284,7 +285,7 @@ class TestZones:
     ) -> None:
         monkeypatch.setenv("TZ", zone)
         assert settings.time_zone()
-        with mock.patch.object(cron, "ZoneInfo", side_effect=cron.ZoneInfoNotFoundError):
+        with mock.patch.object(cron, "ZoneInfo", side_effect=ZoneInfoNotFoundError):
             assert queue.add("n", "x", every="@daily").spec.every == "@daily UTC"
 
 

@@ -20,7 +20,7 @@ def place(isolated_swarm_dir: Path) -> Path:
 
 
 def task(*args: str) -> dict[str, Any]:
-    answer = run("task", *args, "--json")
+    answer = run("task", args[0], "--json", *args[1:])
     assert answer.code == 0, answer
     found: dict[str, Any] = json.loads(answer.out)["task"]
     return found

@@ -290,7 +290,7 @@ class TestCommand:
             ("t", "--for", "dnoe"),
             ("t", "--timeout", "soon"),
             ("a/b",),
-            ("t", "u"),
+            ("t", "--all"),
             ("t", "--for"),
         ],
     )
