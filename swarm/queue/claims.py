@@ -30,12 +30,12 @@ from swarm.queue.events import (
     WAITING,
     event,
 )
+from swarm.queue.fields.recurrence import next_run
 from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome, Outcomes
 from swarm.queue.previous import Previous
 from swarm.queue.questions.asking import answer_due
-from swarm.queue.recurrence import next_run
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState
 from swarm.system.clock import to_iso

@@ -12,7 +12,7 @@ from __future__ import annotations
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES
-from swarm.queue.recurrence import first_time
+from swarm.queue.fields.recurrence import first_time
 from swarm.queue.task import TASK_FIELDS
 
 TYPE_CHECKING = False

@@ -33,14 +33,15 @@ from swarm.errors import (
 from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
-from swarm.queue import adding, directing, editing, gating
+from swarm.queue import adding, directing, gating
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import STATES, is_hash
+from swarm.queue.fields import editing
+from swarm.queue.fields.naming import words_of
 from swarm.queue.gates import Gate
 from swarm.queue.log import QueueLog
-from swarm.queue.naming import words_of
 from swarm.queue.outcomes import Outcome
 from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.questions import asking

@@ -86,7 +86,6 @@ import sys
 from swarm.inputs import check_name
 from swarm.queue.accepted import ALL, Accepted
 from swarm.queue.dependencies import Dependencies
-from swarm.queue.edited import edited
 from swarm.queue.events import (
     ASKING,
     CANCELLED,
@@ -98,6 +97,7 @@ from swarm.queue.events import (
     SUBMITTED,
     parse_event,
 )
+from swarm.queue.fields.edited import edited
 from swarm.queue.gates import Gates
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log

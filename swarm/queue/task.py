@@ -16,9 +16,9 @@ from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import REQUIRED, Field, FrozenRecord
 from swarm.inputs import MAX_TTL, check_agent, check_branch, check_name, check_plain_name
+from swarm.queue.fields.recurrence import check_every, check_moment
 from swarm.queue.previous import NOTHING, Previous
 from swarm.queue.questions.question import Question
-from swarm.queue.recurrence import check_every, check_moment
 from swarm.queue.submission import Landed, Submission
 
 TYPE_CHECKING = False

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.errors import BadInput
-from swarm.queue import cron as module
-from swarm.queue.cron import Cron, NoZone, zone_named
+from swarm.queue.fields import cron as module
+from swarm.queue.fields.cron import Cron, NoZone, zone_named
 
 _MINUTE = timedelta(minutes=1)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from swarm.errors import BadInput, NoTask, WrongState
-from swarm.queue.edited import EDITABLE
 from swarm.queue.events import LOG, event
+from swarm.queue.fields.edited import EDITABLE
 from swarm.queue.log import QueueLog
 from swarm.queue.queue import TaskQueue
 from swarm.queue.state import QueueState

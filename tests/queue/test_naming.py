@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from swarm.errors import BadInput
 from swarm.inputs import check_name, is_plain_name
-from swarm.queue.naming import names_from
+from swarm.queue.fields.naming import names_from
 from swarm.queue.queue import TaskQueue
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store

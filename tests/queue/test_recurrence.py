@@ -14,8 +14,8 @@ import pytest
 
 from swarm import settings
 from swarm.errors import BadInput, NoTask, WrongState
-from swarm.queue import cron
 from swarm.queue.events import LOG, event, parse_event
+from swarm.queue.fields import cron
 from swarm.queue.log import QueueLog
 from swarm.queue.queue import TaskQueue
 from swarm.queue.state import QueueState

@@ -6,8 +6,8 @@ from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.queue import task_text
 from swarm.inputs import MAX_RECORD_BYTES, check_name
+from swarm.queue.fields.recurrence import interval
 from swarm.queue.queue import TaskQueue
-from swarm.queue.recurrence import interval
 from swarm.terminal import output
 from swarm.terminal.text import shown
 

@@ -51,7 +51,7 @@ def add(call: Call) -> int:
         if not any(map(str.isspace, words)):
             raise BadInput(
                 f"{shown(words) or 'TASK'} is one word, which is the id of the task. Say what to "
-                f"do: --prompt TEXT, or -- COMMAND, or several words in place of the id, such as "
+                f"do: --prompt TEXT or -- COMMAND, or several words in place of the id, such as "
                 f"{_WORDS_EXAMPLE}"
             )
         prompt = words  # the id is made from them

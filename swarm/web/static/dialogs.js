@@ -11,7 +11,7 @@ const QUESTIONS = {
 };
 
 // The fields of a task that have a row or a section of their own below; every other field gets a row by its name.
-const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "every", "not_before", "last_run", "last_done_at", "timeout", "token", "added_at", "prompt", "command", "meta", "submission", "landed", "questions"]);
+const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "every", "last_run", "last_done_at", "timeout", "token", "added_at", "prompt", "command", "meta", "submission", "landed", "questions"]);
 
 function otherRows(task) {
   const others = Object.entries(task).filter(([name, value]) => !OWN_ROWS.has(name) && value);
@@ -89,7 +89,7 @@ export class Dialogs {
       ["Blocked by", blockedBy && say(blockedBy)],
       ["Every", task.every && say(task.every)],
       ["Last run", task.last_run && `${task.last_run}${task.last_done_at ? `; last done at ${fullTime(task.last_done_at)}` : ""}`],
-      ["Not before", task.ready_at && fullTime(task.ready_at)],
+      ["May begin at", task.ready_at && fullTime(task.ready_at)],
       ["Timeout", task.timeout && `${task.timeout} s`],
       ["Token", task.token && String(task.token)],
       ...questionRows(task.questions),

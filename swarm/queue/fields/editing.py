@@ -11,10 +11,10 @@ from swarm.errors import BadInput, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES
 from swarm.queue.claims import Claims
-from swarm.queue.edited import EDITABLE, edited
 from swarm.queue.events import ASKING, DONE, RUNNING, SUBMITTED, unique_event
+from swarm.queue.fields.edited import EDITABLE, edited
+from swarm.queue.fields.recurrence import first_time, in_zone
 from swarm.queue.log import QueueLog
-from swarm.queue.recurrence import first_time, in_zone
 from swarm.queue.state import EDITED_IN
 from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.status import events

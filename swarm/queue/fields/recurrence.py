@@ -20,7 +20,7 @@ from swarm.system.clock import from_iso, to_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from swarm.queue.cron import Cron
+    from swarm.queue.fields.cron import Cron
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MAX_RULE = 200  # characters
@@ -102,7 +102,7 @@ def check_moment(text: str, what: str) -> str:
 
 
 def _cron(rule: str, default: str) -> Cron:
-    from swarm.queue.cron import ALIASES, Cron, zone_named
+    from swarm.queue.fields.cron import ALIASES, Cron, zone_named
 
     words, zone = _split(rule)
     return Cron(ALIASES.get(words.lower(), words), zone_named(zone or default))
@@ -121,7 +121,7 @@ def _local_zone() -> str:
     """Return the name of this machine's time zone. Raise BadInput if it is unknown."""
     from os.path import exists, realpath
 
-    from swarm.queue.cron import NoZone, zone_named
+    from swarm.queue.fields.cron import NoZone, zone_named
 
     named = settings.time_zone()
     if not named and not exists(_LOCAL_ZONE):
