@@ -28,8 +28,8 @@ def add_all(
     process adds another task with one of these ids meanwhile.
     """
     # A program may have made these tasks without a check.
-    specs = [_in_zone(spec_from(spec.fields()), log.read()) for spec in specs]
     state = log.read()
+    specs = [_in_zone(spec_from(spec.fields()), state) for spec in specs]
     _check_new(specs, state)
     fresh = [spec for spec in specs if spec.id not in state.entries]
     own = nonce()
@@ -75,12 +75,10 @@ def _in_zone(spec: TaskSpec, state: QueueState) -> TaskSpec:
     """Return a task whose rule has its zone: that of the task if it is known, else that
     of this machine. So an import may be repeated on another machine.
     """
-    known = state.entries.get(spec.id)
     if not spec.every:
         return spec
-    if known is not None and known.every.startswith(f"{spec.every} "):
-        return spec.replace(every=known.every)
-    return spec.replace(every=in_zone(spec.every))
+    known = state.entries.get(spec.id)
+    return spec.replace(every=in_zone(spec.every, known.every if known else ""))
 
 
 def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:

@@ -6,10 +6,11 @@ showed. An answer counts as a person's: its request carries the token of the pag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput, StoreError, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import check_name
 from swarm.locks.table import LockTable
@@ -93,14 +94,18 @@ class Actions:
     def add(self, body: bytes) -> Done:
         """Add a task. Without an id, one is made from its words."""
         fields = _fields(body, Add)
-        given, who = _task_fields(fields), self._who(fields)
-        task = self._queue.add(given.pop("id", None), **given)
+        who, given = self._who(fields), _object(fields)
+        with _refusing(str(given.get("id", ""))[:MAX_WORKER]):
+            _check_task_fields(given)
+            task = self._queue.add(given.pop("id", None), **given)
         return {"done": "added", "task_id": task.id, "by": who}
 
     def edit(self, task: str, body: bytes) -> Done:
         fields = _fields(body, Edit)
-        given, who = _task_fields(fields), self._who(fields)
-        self._queue.edit(task, who, given)
+        who, given = self._who(fields), _object(fields)
+        with _refusing(task):
+            _check_task_fields(given)
+            self._queue.edit(task, who, given)
         return {"done": "edited", "task_id": task, "by": who}
 
     def answer(self, question: str, body: bytes) -> Done:
@@ -122,11 +127,15 @@ class Actions:
         return check_name(f"{by or self.person} (web)", "by")
 
 
-def _task_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a task in a body. Raise BadInput for an unknown field."""
+def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a task in a body."""
     given = fields.get("fields")
     if not isinstance(given, dict):
         raise BadInput('fields must be an object with fields of a task, such as {"priority": 5}.')
+    return dict(given)
+
+
+def _check_task_fields(given: Mapping[str, Any]) -> None:
     unknown = [name for name in given if name not in TaskSpec.field_names()]
     if unknown:
         raise BadInput(f"a task has no field {unknown[0][:40]!r}.")
@@ -135,7 +144,15 @@ def _task_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise BadInput(
             f"a page cannot set {runs[0]!r}, because workers run it. Use swarm task add or edit."
         )
-    return dict(given)
+
+
+@contextmanager
+def _refusing(task: str) -> Iterator[None]:
+    """Raise WrongState for BadInput: the body is well-formed, but the queue refuses it."""
+    try:
+        yield
+    except BadInput as error:
+        raise WrongState(task, str(error)) from None
 
 
 def _is_unicode(text: str) -> bool:

@@ -87,8 +87,7 @@ class WebApp:
         routes = [
             Route("/api/board", self._board),
             Route("/api/snapshot", self._snapshot),
-            Route("/api/tasks", self._tasks),
-            Route("/api/tasks", self._add, methods=["POST"]),
+            Route("/api/tasks", self._tasks, methods=["GET", "POST"]),
             Route("/api/tasks/{task}", self._task),
             Route("/api/tasks/{task}/output", self._output),
             Route("/api/log", self._log),
@@ -130,6 +129,8 @@ class WebApp:
         return _json(fields)
 
     async def _tasks(self, request: Request) -> Response:
+        if request.method == "POST":
+            return await self._add(request)
         given = _only(request, "state", "q", "after", "limit")
         state, words, after = (
             _one_of(given, "state", STATES),

@@ -105,9 +105,9 @@ def _changed(before: TaskSpec, changes: Mapping[str, Any]) -> TaskSpec:
     """Return the task with other fields. Raise BadInput if one is invalid."""
     merged = {**before.fields(), **changes}
     found = spec_from({name: value for name, value in merged.items() if value is not None})
-    if found.every and before.every and before.every.startswith(f"{found.every} "):
-        return found.replace(every=before.every)
-    return found.replace(every=in_zone(found.every)) if found.every else found
+    if not found.every:
+        return found
+    return found.replace(every=in_zone(found.every, before.every or ""))
 
 
 def _check_after(log: QueueLog, spec: TaskSpec) -> None:

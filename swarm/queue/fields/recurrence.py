@@ -57,8 +57,12 @@ def check_every(text: str, what: str) -> str:
     return rule
 
 
-def in_zone(rule: str) -> str:
-    """Return a rule with its zone: without one, that of this machine."""
+def in_zone(rule: str, known: str = "") -> str:
+    """Return a rule with its zone: without one, that of the rule that a task has had, if
+    the rules are equal, else that of this machine.
+    """
+    if known.startswith(f"{rule} "):
+        return known
     if not rule or interval(rule) is not None or _split(rule)[1]:
         return rule
     return f"{rule} {_local_zone()}"
