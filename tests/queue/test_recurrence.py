@@ -256,6 +256,15 @@ class TestZones:
             assert queue.add_all(specs) == expected
         assert queue.get("n").spec.every == "@daily America/New_York"
 
+    def test_an_edit_keeps_the_zone(
+        self, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TZ", "Asia/Tokyo")
+        queue.add("n", "x", every="@daily Europe/Berlin")
+        assert queue.edit("n", "u", every="@weekly").spec.every == "@weekly Europe/Berlin"
+        assert queue.edit("n", "u", every="1h").spec.every == "1h"
+        assert queue.edit("n", "u", every="@weekly").spec.every == "@weekly Asia/Tokyo"
+
     def test_a_machine_without_data_of_zones_says_so(self, queue: TaskQueue) -> None:
         missing = ZoneInfoNotFoundError("no data")
         with (

@@ -58,14 +58,13 @@ def check_every(text: str, what: str) -> str:
 
 
 def in_zone(rule: str, known: str = "") -> str:
-    """Return a rule with its zone: without one, that of the rule that a task has had, if
-    the rules are equal, else that of this machine.
+    """Return a rule with its zone: without one, that of the rule that the task has had,
+    else that of this machine.
     """
-    if known.startswith(f"{rule} "):
-        return known
     if not rule or interval(rule) is not None or _split(rule)[1]:
         return rule
-    return f"{rule} {_local_zone()}"
+    zone = "" if interval(known) is not None else _split(known)[1]
+    return f"{rule} {zone or _local_zone()}"
 
 
 def next_time(rule: str, after: float) -> float:
