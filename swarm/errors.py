@@ -3,6 +3,7 @@
     SwarmError
     ├── BadInput (also a ValueError)    2   the input is invalid: fix it; nothing was written
     ├── LockHeld                        1   another worker holds the lock: wait, or do another task
+    │   └── NeedHeld                        a slot or lock that a task needs is held: wait
     ├── NotYours                        1   this worker does not hold the lock: do not release it
     ├── LockLost                        4   this worker held the lock and lost it: stop the work
     ├── NoTask                          1   the task is unknown, or no task is ready now
@@ -59,6 +60,17 @@ class NotYours(SwarmError):
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)
         self.task_id = task_id
+
+
+class NeedHeld(LockHeld):
+    """A task cannot be claimed now, because a slot or lock that it needs is held.
+
+    `holders` has the worker of each held slot or lock.
+    """
+
+    def __init__(self, task_id: str, holders: Mapping[str, str], text: str) -> None:
+        super().__init__(task_id, next(iter(holders.values()), ""), text)
+        self.holders: Mapping[str, str] = holders
 
 
 class LockLost(SwarmError):

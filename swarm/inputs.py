@@ -3,12 +3,19 @@
 Each check returns the value, or raises BadInput with the reason.
 """
 
+from __future__ import annotations
+
 from swarm.errors import BadInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_NAME_BYTES = 200
 MAX_PLAIN_NAME = 64  # characters
 MAX_TTL = 315_360_000  # seconds: ten years
 MAX_RECORD_BYTES = 16 * 1024 * 1024
+MAX_SLOTS = 10_000
 
 # C0, DEL, C1 and the two Unicode line separators: some readers take each of them as a
 # line break.
@@ -105,6 +112,69 @@ def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: s
     kind = f"a whole number of {unit}" if unit else "a whole number"
     limits = f", {least} or more" if most is None else f" from {least} to {most}"
     raise BadInput(f"{what} is {text[:40]!r}, but must be {kind}{limits}.")
+
+
+def slot_count(number: object, what: str) -> tuple[str, ...]:
+    """Return the slots of a number of slots: 1 to N. Raise BadInput if it is invalid."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_SLOTS:
+        raise BadInput(
+            f"{what} is {str(number)[:40]!r}, but must be a whole number from 1 to {MAX_SLOTS}."
+        )
+    return tuple(map(str, range(1, number + 1)))
+
+
+def slot_values(given: object, what: str) -> tuple[str, ...]:
+    """Return the slots that a user lists: a text such as "8000-8099" or "a,b,c", or a
+    list of texts. Raise BadInput if the values are invalid.
+    """
+    parts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(parts, (list, tuple)) or not parts:
+        raise BadInput(f'{what} must be values such as "8000-8099" or "a,b,c".')
+    found: dict[str, None] = {}
+    for part in parts:
+        value = part.strip() if isinstance(part, str) else str(part)
+        for each in _range(value, what):
+            if each in found:
+                raise BadInput(f"{what} has the value {each} twice. Name each value once.")
+            found[each] = None
+    if len(found) > MAX_SLOTS:
+        raise BadInput(f"{what} has {len(found)} values, at most {MAX_SLOTS} are allowed.")
+    return tuple(found)
+
+
+def slot_names(
+    count: object, values: object, what: tuple[str, str] = ("slots", "values")
+) -> tuple[str, ...]:
+    """Return the slots that a caller asks for by their number, their values, or both.
+
+    `what` names both in messages. Raise BadInput if they are invalid or do not agree.
+    """
+    if values is None:
+        return slot_count(count, what[0])
+    found = slot_values(values, what[1])
+    if count is not None and len(slot_count(count, what[0])) != len(found):
+        raise BadInput(
+            f"{what[1]} has {len(found)} values, but {what[0]} is {count}. Leave out {what[0]}."
+        )
+    return found
+
+
+def _range(value: str, what: str) -> Iterable[str]:
+    first, dash, last = value.partition("-")
+    numbers = (first, last)
+    if dash and all(each.isascii() and each.isdigit() and len(each) <= 18 for each in numbers):
+        if int(last) < int(first) or int(last) - int(first) >= MAX_SLOTS:
+            raise BadInput(
+                f"{what} has the range {value}, but a range has from 1 to {MAX_SLOTS} values, "
+                "the smallest first."
+            )
+        return map(str, range(int(first), int(last) + 1))
+    if not is_plain_name(value):
+        raise BadInput(
+            f"{what} has the value {ascii(value)[:80]}, but a value has at most "
+            f"{MAX_PLAIN_NAME} letters, digits and . _ @ : - without spaces."
+        )
+    return (value,)
 
 
 def parse_token(text: str, what: str = "--token") -> int:

@@ -13,7 +13,7 @@ another machine or of an earlier boot.
 from __future__ import annotations
 
 from swarm.inputs import MAX_TTL
-from swarm.locks.record import MAX_SECONDS, Lock
+from swarm.locks.record import COMPANIONS, MAX_SECONDS, Lock
 from swarm.system import process
 from swarm.system.clock import Clock, from_iso
 
@@ -156,6 +156,8 @@ def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
         who["group"] = group
     if not stamp_counts(lock) or holder_gone(lock, clock):
         who = {}
+    if COMPANIONS in lock.holder:
+        who[COMPANIONS] = lock.holder[COMPANIONS]
     beat = lock.holder.get("beat")
     who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < MAX_SECONDS else 1
     return _dated(

@@ -29,6 +29,7 @@ from typing import Self
 from swarm.errors import LockLost, NotYours, StoreError
 from swarm.locks.record import Lock
 from swarm.locks.refresher import Refresher
+from swarm.locks.slots import Slots, SlotTable
 from swarm.locks.table import LockTable
 
 
@@ -37,7 +38,7 @@ class Lease:
     can be used only once.
 
     `token` is the fencing token: pass the token on with every write that is made for
-    the task.
+    the task. The token of a slot counts only among the holders of this slot.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Lease:
         on_lost: Callable[[LockLost], object] | None = None,
         taken: Lock | None = None,
         about: Mapping[str, object] | None = None,
+        slots: Slots | None = None,
     ) -> None:
         """Prepare a lease; `start()` acquires the lock.
 
@@ -59,7 +61,8 @@ class Lease:
         before the group has ended. `wait` is the number of seconds to wait for the
         lock. `on_lost` is called once, in the thread that finds the lease lost. `taken`
         is the lock if this process has acquired the lock already. `about` are further
-        facts of the holder, see `LockTable.acquire`.
+        facts of the holder, see `LockTable.acquire`. With `slots`, the lease is of one
+        of these slots, and `table` is a SlotTable.
         """
         self.task_id = task_id
         self.worker = worker
@@ -68,6 +71,7 @@ class Lease:
         self._wait = wait
         self._taken = taken
         self._about = about
+        self._slots = slots
         self._pid = 0
         owner = weakref.ref(self)
         self._refresher = Refresher(table, task_id, worker, ttl, on_lost, owner)
@@ -84,6 +88,16 @@ class Lease:
                 "the lease has not begun: use the lease in a with statement, or call start()"
             )
         return lock.token
+
+    @property
+    def key(self) -> str:
+        """The key of the lock in its table: `task_id`, or that of the slot."""
+        return self._refresher.key
+
+    @property
+    def slot(self) -> str:
+        """The slot that the holder has: its number, or its value. "" for a lock."""
+        return self.key.removeprefix(f"{self.task_id}#") if self._slots else ""
 
     @property
     def seconds_left(self) -> float:
@@ -207,6 +221,17 @@ class Lease:
             raise
 
     def _acquire(self) -> Lock:
+        if self._slots is not None:
+            assert isinstance(self._table, SlotTable)
+            return self._table.acquire_any(
+                self._slots,
+                self.worker,
+                self.ttl,
+                bound=True,
+                group=self._group,
+                wait=self._wait,
+                before_write=self._refresher.attempts.append,
+            )
         return self._table.acquire(
             self.task_id,
             self.worker,

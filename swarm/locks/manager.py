@@ -7,17 +7,18 @@ their tokens. After another process has taken a lock over, `release_lock` and
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from swarm import settings
 from swarm.errors import LockHeld, LockLost, NotYours
-from swarm.inputs import check_name, check_ttl, check_wait
+from swarm.inputs import check_name, check_ttl, check_wait, slot_names
 from swarm.locks.expiry import judge
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
+from swarm.locks.slots import Slots, SlotTable
 from swarm.locks.table import NAMESPACE, LockTable
 from swarm.settings import DEFAULT_LOCK_TTL
 from swarm.stores.contract import StoreLike
@@ -67,6 +68,7 @@ class TaskLockManager:
         self._default_store = DefaultStore(store)
         self._default_store.prepare(NAMESPACE)
         self._opened: LockTable | None = None
+        self._opened_slots: SlotTable | None = None
         self._locks: dict[str, Lock] = {}  # each lock as this object wrote it last
 
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
@@ -151,6 +153,8 @@ class TaskLockManager:
         *,
         wait: float = 0.0,
         on_lost: Callable[[LockLost], object] | None = None,
+        slots: int | None = None,
+        values: str | Sequence[str] | None = None,
     ) -> Lease:
         """Return a context manager that holds the task while its block runs.
 
@@ -158,9 +162,24 @@ class TaskLockManager:
         lease is lost, `on_lost` is called once: in another thread, in `check()`, or at
         the end of the block. Entering the block raises LockHeld if another worker still
         holds the task after `wait` seconds.
+
+        With `slots`, the context manager holds one of so many slots of this name; with
+        `values`, one of these values, such as "8000-8099" or a list. `lease.slot` is the
+        number or the value. Raise BadInput if both are given and differ in number.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
+        if slots is not None or values is not None:
+            wanted = Slots(task_id, slot_names(slots, values))
+            return Lease(
+                self._slot_table(),
+                task_id,
+                self.worker_id,
+                ttl,
+                wait=check_wait(wait),
+                on_lost=on_lost,
+                slots=wanted,
+            )
         self._locks.pop(task_id, None)  # the lock of an earlier acquisition
         return Lease(
             self._table(), task_id, self.worker_id, ttl, wait=check_wait(wait), on_lost=on_lost
@@ -189,6 +208,12 @@ class TaskLockManager:
         if self._opened is None or self._opened.store is not store:
             self._opened = LockTable(store)
         return self._opened
+
+    def _slot_table(self) -> SlotTable:
+        store = self._default_store.store()
+        if self._opened_slots is None or self._opened_slots.store is not store:
+            self._opened_slots = SlotTable(store)
+        return self._opened_slots
 
 
 def _info(lock: Lock) -> LockInfo:

@@ -9,7 +9,8 @@ The field `holder` names the process that the lock is bound to, if any. The fiel
 has a *stamp*: the reading of a clock that does not jump, with copies of the worker, the
 heartbeat and the ttl. After a user has edited the record, the copies differ from the
 record. The key `must_stop` in `holder` says why the holder's next heartbeats are
-refused.
+refused. The key `with` names the slots and locks that end with the lock, see
+`companions`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+COMPANIONS = "with"  # the key of `holder` that names the slots and locks of a claim
 MAX_SECONDS = 1e12  # a longer ttl counts as endless: no date could hold its end
 _set = object.__setattr__
 

@@ -90,6 +90,11 @@ class Refresher:
         self._reporters: set[int] = set()  # threads that call `on_lost`; 0 for an unknown thread
 
     @property
+    def key(self) -> str:
+        """The key of the lock in its table: that of the slot, if the lock is a slot."""
+        return self.lock.task_id if self.lock else self._task_id
+
+    @property
     def lost(self) -> LockLost | None:
         return self._losses[0].error if self._losses else None
 
@@ -157,7 +162,7 @@ class Refresher:
         fails.
         """
         if self.lock is not None and not self.is_detached and not self.is_released:
-            self._table.release(self._task_id, self._worker, self.lock.token, known=self.lock)
+            self._table.release(self.key, self._worker, self.lock.token, known=self.lock)
         self.close()
 
     def close(self) -> None:
@@ -258,7 +263,7 @@ class Refresher:
         """
         assert self._term is not None and self.lock is not None
         takeover = self._term.takeover
-        lock = self._table.heartbeat(self._task_id, self._worker, self.lock.token, known=self.lock)
+        lock = self._table.heartbeat(self.key, self._worker, self.lock.token, known=self.lock)
         if not self._losses:
             self.lock = lock
             self.begin()
@@ -269,13 +274,13 @@ class Refresher:
     def _release_quietly(self) -> None:
         try:
             for lock in self.attempts:
-                self._release_token(lock.token)
+                self._release_attempt(lock)
         finally:
             self.close()
 
-    def _release_token(self, token: int | None) -> None:
+    def _release_attempt(self, lock: Lock) -> None:
         try:
-            self._table.release(self._task_id, self._worker, token)
+            self._table.release(lock.task_id, self._worker, lock.token)
         except (NotYours, StoreError):
             pass
 
@@ -292,7 +297,7 @@ class Refresher:
         if self.time_left > 0:
             try:
                 call = BackgroundCall(
-                    lambda: self._table.status(self._task_id),
+                    lambda: self._table.status(self.key),
                     f"reading the lock of {self._task_id}",
                 ).start(self._timer.run_now)
                 status = call.result() if self._ends_in_time(call) else None

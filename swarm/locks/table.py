@@ -15,7 +15,7 @@ import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.expiry import ABOUT, FREE, LockStatus, judge, new_lock, refreshed
-from swarm.locks.record import Lock, decode
+from swarm.locks.record import COMPANIONS, Lock, decode
 from swarm.stores.busy import retry_while_busy
 from swarm.system import process
 from swarm.terminal.text import foreign_name, quoted
@@ -59,6 +59,7 @@ class LockTable:
         above: int = 0,
         process: Mapping[str, object] | None = None,
         about: Mapping[str, object] | None = None,
+        companions: str = "",
         before_write: Callable[[Lock], object] | None = None,
     ) -> Lock:
         """Acquire the lock. Raise LockHeld if the lock is not free within `wait`
@@ -68,15 +69,18 @@ class LockTable:
         ended. `process` is the identity of another process to which the lock is bound
         instead. `above` is the last token of the task that the caller knows. The new
         token is larger, even if the store has lost its counter. `about` has facts
-        that the record of a bound lock keeps for its readers: texts and numbers. `before_write` is
-        called with each lock before the lock is written. So a caller that is
-        interrupted can release the lock.
+        that the record of a bound lock keeps for its readers: texts and numbers.
+        `companions` are the slots and locks that are renewed and released with this
+        lock, see `locks.companions`. `before_write` is called with each lock before the
+        lock is written. So a caller that is interrupted can release the lock.
         """
 
         def attempt() -> Lock | None:
             who = {**(process or self._identity(group))} if bound else None
             if who is not None and about:
                 who |= {f"{ABOUT}{name}": value for name, value in about.items()}
+            if companions:
+                who = {**(who or {}), COMPANIONS: companions}
             return self._try_to_acquire(task, worker, ttl, who, above, before_write or _ignore)
 
         deadline = self.clock.steady() + wait if wait else 0.0
@@ -107,6 +111,10 @@ class LockTable:
             data, lock = self._own(task, worker, token, NotYours, known)
             if not known and lock.is_bound:
                 self._check_family(task, data, lock)
+            if COMPANIONS in lock.holder:
+                from swarm.locks import companions  # most locks have none
+
+                companions.release(self.store, lock)
             if self._retried(self.store.remove, self._key(task), data):
                 return lock
             known = None
@@ -131,6 +139,10 @@ class LockTable:
                 raise LockLost(task, f"{task} was {lock.must_stop}. Stop working on the task.")
             changed = refreshed(lock, self.clock, group)
             if self._retried(self.store.replace, self._key(task), data, changed.encode()):
+                if COMPANIONS in changed.holder:
+                    from swarm.locks import companions
+
+                    companions.refresh(self.store, changed, group)
                 return changed
             known = None
 
@@ -174,6 +186,10 @@ class LockTable:
                     f"{holder if lock else 'unreadable'} now. Check it again.",
                 )
             if self._retried(self.store.remove, self._key(task), data):
+                if lock is not None and COMPANIONS in lock.holder and not lock.is_bound:
+                    from swarm.locks import companions  # a bound holder notices, and releases them
+
+                    companions.release(self.store, lock)
                 return lock
 
     def status(self, task: str) -> LockStatus:
