@@ -63,9 +63,10 @@ class NotYours(SwarmError):
 
 
 class NeedHeld(LockHeld):
-    """A task cannot be claimed now, because a slot or lock that it needs is held.
+    """No slot is free, or a slot or lock that a task needs is held.
 
-    `holders` has the worker of each held slot or lock.
+    `task_id` is the name of the slots, or the task. `holders` has the worker of each
+    slot (NAME#SLOT) or lock that is held.
     """
 
     def __init__(self, task_id: str, holders: Mapping[str, str], text: str) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from swarm import settings
 from swarm.errors import LockHeld, StoreError
 from swarm.locks.lease import Lease
+from swarm.locks.slots import NAMESPACE as SLOTS
 from swarm.locks.table import NAMESPACE, LockTable
 from swarm.messages.state import LOG as MESSAGES
 from swarm.queue.events import LOG as TASKS
@@ -51,7 +52,8 @@ def migrate(
     """
     for store in (old, new):
         _refuse_held(store)
-    new.advance_tokens(NAMESPACE, old.highest_token(NAMESPACE))
+    for namespace in (NAMESPACE, SLOTS):
+        new.advance_tokens(namespace, old.highest_token(namespace))
     with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:
         copies = {log: _copy(old, new, log, progress) for log in _LOGS}
         lease.check()
@@ -66,16 +68,17 @@ def migrate(
                     )
         token = old.highest_token(NAMESPACE)  # a lock may have been acquired and released meanwhile
         new.advance_tokens(NAMESPACE, token)
+        new.advance_tokens(SLOTS, old.highest_token(SLOTS))
     return Moved(copies[STATUS], copies[TASKS], copies[USAGE], copies[MESSAGES], token)
 
 
 def _refuse_held(store: Store) -> None:
-    locks = LockTable(store)
-    for task in locks.tasks():
+    tables = [LockTable(store), LockTable(store, SLOTS)]
+    for locks, task in [(table, task) for table in tables for task in table.tasks()]:
         status = locks.status(task)
         if status.is_held:
             holder = status.holder or "an unknown worker"
-            where = store.where(f"{NAMESPACE}/{task}")
+            where = locks.where(task)
             raise LockHeld(
                 task,
                 status.holder,

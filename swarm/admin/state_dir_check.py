@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from swarm.admin.check import FAULT, OK, WARNING, Check
-from swarm.locks import presence, reservations, table
+from swarm.locks import presence, reservations, slot_waits, slots, table
 from swarm.messages import inbox, state
 from swarm.queue import events, usage
 from swarm.queue.log import SUBMISSIONS
@@ -231,6 +231,8 @@ def checked_directories(root: str) -> list[str]:
             table.NAMESPACE,
             reservations.NAMESPACE,
             presence.NAMESPACE,
+            slots.NAMESPACE,
+            slot_waits.NAMESPACE,
             SUBMISSIONS,
             inbox.NAMESPACE,
         ),

@@ -14,11 +14,12 @@ from swarm.errors import StoreError, SwarmError
 from swarm.landing.attempts import AttemptWorkspace
 from swarm.landing.claimed import Caller
 from swarm.landing.context import WORKTREE, work_context
+from swarm.locks.companions import held_slots
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.stores.contract import Store
 from swarm.stores.file import state_dir
 from swarm.system.background import BackgroundCall
-from swarm.workers.command import task_environment
+from swarm.workers.command import slot_variables, task_environment
 from swarm.workspaces.check import command_text
 
 _POLL_INTERVAL = 0.5  # seconds between two looks whether the client still waits
@@ -99,6 +100,7 @@ class Finishing:
     def _caller(self, mode: str = "") -> Caller:
         def environment(task: str, token: int) -> Mapping[str, str]:
             attempt = {"SWARM_ATTEMPT": str(self._queue.get(task).attempts)}
+            attempt |= slot_variables(held_slots(self._store, task))
             return {**task_environment(task, self._worker, token), **attempt}
 
         directory = state_dir.given().path

@@ -21,6 +21,11 @@ def acquire(call: Call) -> int:
     task, worker = _task(call), check_name(call.get(1), "worker")
     ttl = parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
     wait = call.seconds("--wait", 0.0)
+    if "--slots" in call.options or "--values" in call.options:
+        from swarm.cli import slots
+
+        if found := slots.wanted(call, task):
+            return slots.acquire(call, found, worker, ttl, wait, _details)
     table = _table()
     try:
         lock = table.acquire(task, worker, ttl, wait=wait)
@@ -51,43 +56,48 @@ def acquire(call: Call) -> int:
 
 def release(call: Call) -> int:
     task, worker = _task(call), check_name(call.get(1), "worker")
-    table = _table()
+    table, key = _target(call, task, worker)
     try:
-        lock = table.release(task, worker, _token(call))
+        lock = table.release(key, worker, _token(call))
     except NotYours as error:
-        see = f"why {quoted(task)}" if table.status(task).exists else "list"
+        see = f"why {quoted(task)}" if table.status(key).exists else "list"
         raise NotYours(task, f"{error} See: swarm lock {see}") from None
     finally:
         table.store.close()
     if not call.answer({"released": True, "task_id": task, "lock": lock.fields()}):
-        output.out(f"Lock released: {task}\n")
+        output.out(f"Lock released: {_named(task, key)}\n")
     return 0
 
 
 def heartbeat(call: Call) -> int:
     task, worker = _task(call), check_name(call.get(1), "worker")
-    table = _table()
+    table, key = _target(call, task, worker)
     try:
-        lock = table.heartbeat(task, worker, _token(call))
+        lock = table.heartbeat(key, worker, _token(call))
     finally:
         table.store.close()
     if not call.answer({"refreshed": True, "task_id": task, "lock": lock.fields()}):
-        output.out(f"Heartbeat: {task} {_until(lock)}\n")
+        output.out(f"Heartbeat: {_named(task, key)} {_until(lock)}\n")
     return 0
 
 
 def check(call: Call) -> int:
     task = _task(call)
-    status = _table().status(task)
-    if call.answer({"task_id": task, **_status(status)}):
+    table, key = _target(call, task)
+    status = table.status(key)
+    slots = _slots_of(task) if key == task and not status.exists else []
+    more = {"slots": [{"slot": slot, **_status(each)} for slot, each in slots]} if slots else {}
+    if call.answer({"task_id": task, **_status(status), **more}):
         return 0
     if status.exists:
         output.out(
-            f"{task}: "
+            f"{_named(task, key)}: "
             f"{_painted(status, str(status))}\n{_details(status.lock) if status.lock else ''}"
         )
-    else:
-        output.out(f"No lock for {task}\n")
+    elif not slots:
+        output.out(f"No lock for {_named(task, key)}\n")
+    for slot, each in slots:
+        output.out(f"slot {shown(slot)} of {task}: {_line(each)}\n")
     return 0
 
 
@@ -103,14 +113,7 @@ def list_locks(call: Call) -> int:
         except StoreError as error:
             trouble = str(error)
             rows.append(
-                {
-                    "task_id": task,
-                    "locked": None,
-                    "status": "Unknown",
-                    "why": trouble,
-                    "seconds_left": None,
-                    "lock": None,
-                }
+                {"task_id": task, **_UNKNOWN, "why": trouble},
             )
             if not call.json:
                 output.out(f"{shown(task)}: {output.paint('Unknown', 'red')} (cannot be read)\n")
@@ -120,7 +123,22 @@ def list_locks(call: Call) -> int:
         rows.append({"task_id": task, **_status(status)})
         if not call.json:
             output.out(f"{shown(task)}: {_line(status)}\n")
-    if not call.answer({"locks": rows}) and not rows:
+    more: dict[str, Any] = {"slots": [], "waiting": []}
+    if table.store.keys(_SLOTS, limit=1) or table.store.keys(_SLOT_WAITS, limit=1):
+        from swarm.cli import slots
+
+        troubles: list[str] = []
+        for name, slot, found in slots.listed(troubles):
+            about = _status(found) if found else {**_UNKNOWN, "why": troubles[-1]}
+            more["slots"].append({"name": name, "slot": slot, **about})
+            if not call.json:
+                text = _line(found) if found else output.paint("Unknown", "red")
+                output.out(f"slot {shown(slot)} of {shown(name)}: {text}\n")
+        more["waiting"] = slots.waiting_rows()
+        if not call.json:
+            output.out(slots.waiting_lines())
+        trouble = troubles[-1] if troubles else trouble
+    if not call.answer({"locks": rows, **more}) and not (rows or more["slots"]):
         output.out("No locks\n")
     return _exit_code(trouble)
 
@@ -132,10 +150,15 @@ def release_all(call: Call) -> int:
     table = _table()
     released = []
     trouble = ""
+    tables = [table]
     try:
-        for task in table.tasks():
+        if table.store.keys(_SLOTS, limit=1):
+            from swarm.locks.slots import SlotTable
+
+            tables.append(SlotTable(table.store))
+        for owner, task in [(each, name) for each in tables for name in each.tasks()]:
             try:
-                table.release(task, worker)
+                owner.release(task, worker)
             except NotYours:
                 continue
             except Unreachable:
@@ -163,14 +186,14 @@ def break_lock(call: Call) -> int:
     from swarm.status.events import log_break
 
     who = whoami(fallback="user")
-    table = _table()
+    table, key = _target(call, task)
     trouble = ""
     try:
-        lock = table.break_lock(task)
+        lock = _break(table, key)
         try:
             log_break(
                 table.store,
-                task,
+                key,
                 who,
                 worker=lock.worker if lock else "",
                 token=lock.token if lock else None,
@@ -183,7 +206,7 @@ def break_lock(call: Call) -> int:
         table.store.close()
     if not call.answer({"broken": True, "task_id": task, "lock": _fields(lock)}):
         holder = foreign_name(lock.worker) if lock else "an unknown worker"
-        output.out(f"Lock broken: {foreign_name(task)} (was held by {holder})\n")
+        output.out(f"Lock broken: {foreign_name(_named(task, key))} (was held by {holder})\n")
     return _exit_code(trouble)
 
 
@@ -191,20 +214,25 @@ def why(call: Call) -> int:
     from swarm.locks.explain import holder_text, ways_to_free
 
     task = _task(call)
-    table = _table()
-    status = table.status(task)
-    if call.answer({"task_id": task, **_status(status), "frees": ways_to_free(task, status)}):
+    table, key = _target(call, task)
+    status = table.status(key)
+    if key == task and not status.exists and _slots_of(task):
+        from swarm.cli import slots
+
+        if slots.why(call, task, _status):
+            return 0
+    slot = call.options.get("--slot", "")
+    ways = ways_to_free(task, status, slot)
+    if call.answer({"task_id": task, **_status(status), "frees": ways}):
         return 0
     if not status.exists:
-        output.out(f"No worker holds {task}: there is no lock.\n")
+        output.out(f"No worker holds {_named(task, key)}: there is no lock.\n")
         return 0
     if status.lock is None:
-        output.out(f"The lock of {task} is invalid ({table.store.where('locks/' + task)}).\n")
+        output.out(f"The lock of {_named(task, key)} is invalid ({table.where(key)}).\n")
     else:
-        output.out(holder_text(task, status.lock, is_held=status.is_held, clock=table.clock))
-    output.out(
-        "What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways_to_free(task, status))
-    )
+        output.out(holder_text(key, status.lock, is_held=status.is_held, clock=table.clock))
+    output.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways))
     return 0
 
 
@@ -219,6 +247,48 @@ def next_step(task: str, waited: float) -> str:
 
 def _table() -> LockTable:
     return LockTable(default_store())
+
+
+def _target(call: Call, name: str, worker: str = "") -> tuple[LockTable, str]:
+    """Return the table and the key of the lock that a command is about.
+
+    It is the slot of --slot. Without --slot, it is the lock of this name. If there is no
+    such lock, it is the only slot of this name that the worker has.
+    """
+    if "--slot" in call.options:
+        from swarm.cli import slots
+
+        return slots.target(call, name)
+    table = _table()
+    if worker and not table.status(name).exists and table.store.keys(_SLOTS, limit=1):
+        from swarm.cli import slots
+
+        return slots.own(name, worker, _token(call)) or (table, name)
+    return table, name
+
+
+def _break(table: LockTable, key: str) -> Lock | None:
+    try:
+        return table.break_lock(key)
+    except NotYours:
+        from swarm.cli import slots
+
+        raise (slots.needs_slot(key) or NotYours(key, f"there is no lock for {key}.")) from None
+
+
+def _slots_of(name: str) -> list[tuple[str, LockStatus]]:
+    """Return the slots of a name that have a record, each with its status."""
+    store = default_store()
+    if not store.keys(_SLOTS, limit=1):
+        return []
+    from swarm.locks.slots import SlotTable
+
+    return list(SlotTable(store).of(name))
+
+
+def _named(task: str, key: str) -> str:
+    """Return how a message names a lock, or the slot with this key."""
+    return task if key == task else f"{task}, slot {key.removeprefix(task)[1:]}"
 
 
 def _task(call: Call) -> str:
@@ -293,7 +363,14 @@ def _end(lock: Lock) -> str:
     return lock.expires_at or f"ttl {lock.ttl} s after the last heartbeat"
 
 
+_SLOTS, _SLOT_WAITS = "slots", "slot-waits"  # namespaces, see locks.slots and locks.slot_waits
+_UNKNOWN = {"locked": None, "status": "Unknown", "why": "", "seconds_left": None, "lock": None}
+_SLOT = Option("--slot", "SLOT", "the slot with this number or value, instead of the lock")
 _TOKEN = Option("--token", "N", "only if the lock still has token N")
+SLOTS_OPTION = Option("--slots", "N", "acquire one of N slots of this name instead of the lock")
+VALUES_OPTION = Option(
+    "--values", "LIST", "acquire one of these values, such as 8000-8099 or a,b,c"
+)
 COMMANDS = {
     "acquire": Command(
         acquire,
@@ -301,7 +378,11 @@ COMMANDS = {
         "swarm lock acquire task-001 worker-0 300",
         positional=("TASK", "WORKER"),
         optional=("TTL_SECONDS",),
-        options=(Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),),
+        options=(
+            Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),
+            SLOTS_OPTION,
+            VALUES_OPTION,
+        ),
         details=(
             (
                 "With TTL_SECONDS, the lock expires after this time without a heartbeat. By "
@@ -314,20 +395,21 @@ COMMANDS = {
         "Release a lock. Only the holder of a lock can release it.",
         "swarm lock release task-001 worker-0",
         positional=("TASK", "WORKER"),
-        options=(_TOKEN,),
+        options=(_TOKEN, _SLOT),
     ),
     "heartbeat": Command(
         heartbeat,
         "Renew the lease of a lock. Exit 4: the worker lost the lock and must stop.",
         "swarm lock heartbeat task-001 worker-0",
         positional=("TASK", "WORKER"),
-        options=(_TOKEN,),
+        options=(_TOKEN, _SLOT),
     ),
     "check": Command(
         check,
         "Show whether a task is locked, by which worker and until when. Exit 0 even if it is free.",
         "swarm lock check task-001",
         positional=("TASK",),
+        options=(_SLOT,),
     ),
     "list": Command(list_locks, "List all locks, active and expired.", "swarm lock list"),
     "release-all": Command(
@@ -345,6 +427,7 @@ COMMANDS = {
             Option(
                 "--yes", text="confirm: the holder may still be at work on the task", required=True
             ),
+            _SLOT,
         ),
         details=(
             (
@@ -359,5 +442,6 @@ COMMANDS = {
         "Explain which worker holds a task, since when, and what would free the task.",
         "swarm lock why task-001",
         positional=("TASK",),
+        options=(_SLOT,),
     ),
 }

@@ -16,10 +16,12 @@ import signal
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
-from swarm.cli.lock import next_step
-from swarm.errors import CannotRun, LockHeld, LockLost, StoreError
+from swarm.cli.lock import SLOTS_OPTION, VALUES_OPTION, next_step
+from swarm.cli.slots import answer_held, wanted
+from swarm.errors import CannotRun, LockHeld, LockLost, NeedHeld, StoreError
 from swarm.inputs import check_name, whole
 from swarm.locks.lease import Lease
+from swarm.locks.slots import Slots, SlotTable
 from swarm.locks.table import LockTable
 from swarm.status import events
 from swarm.status.log import StatusLog
@@ -29,7 +31,7 @@ from swarm.system import job_control
 from swarm.system.child import GatedProcess
 from swarm.system.job_control import GRACE, Foreground
 from swarm.terminal import output
-from swarm.workers.command import task_environment
+from swarm.workers.command import slot_variables, task_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,11 +49,12 @@ def run(call: Call) -> int:
     held_exit = whole(
         call.options.get("--held-exit", str(LockHeld.exit_code)), "--held-exit", 0, 255
     )
-    table = LockTable(default_store())
+    slots = wanted(call, task)
+    table = SlotTable(default_store()) if slots else LockTable(default_store())
     child = GatedProcess(group=True, die_with_parent=True)
     try:
         job_control.exit_on_signals()
-        work = _Work(table, child, task, worker, ttl, wait)
+        work = _Work(table, child, task, worker, ttl, wait, slots)
         work.store_for_agent = "--store-for-agent" in call.options
         code = work.run(call.command_line, grace)
     except LockHeld as held:
@@ -73,14 +76,21 @@ class _Work:
     """
 
     def __init__(
-        self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float
+        self,
+        table: LockTable,
+        child: GatedProcess,
+        task: str,
+        worker: str,
+        ttl: int,
+        wait: float,
+        slots: Slots | None,
     ) -> None:
         self.foreground = Foreground(child)
         self.store_for_agent = False
         self._child = child
         self._log = StatusLog(table.store)
         self._lease = Lease(
-            table, task, worker, ttl, group=child.pid, wait=wait, on_lost=self._on_lost
+            table, task, worker, ttl, group=child.pid, wait=wait, on_lost=self._on_lost, slots=slots
         )
         self._lost: LockLost | None = None
 
@@ -117,6 +127,8 @@ class _Work:
                 self._lease.token,
                 store_for_agent=self.store_for_agent,
             )
+            if self._lease.slot:
+                environment |= slot_variables({self._lease.task_id: [self._lease.slot]})
             code = self.foreground.run(
                 command,
                 environment,
@@ -156,7 +168,7 @@ class _Work:
 
     def _record(self, state: str, reason: str = "", **meta: object) -> None:
         lease = self._lease
-        self._log.append(state, lease.worker, lease.task_id, reason, {**meta, "token": lease.token})
+        self._log.append(state, lease.worker, lease.key, reason, {**meta, "token": lease.token})
 
     def _is_lost(self) -> bool:
         try:
@@ -179,6 +191,9 @@ class _Work:
 
 def _report_held(call: Call, table: LockTable, held: LockHeld, advice: str) -> None:
     task = held.task_id
+    if isinstance(held, NeedHeld):
+        answer_held(call, held, advice)
+        return
     if call.json:
         other = table.status(task).lock
         lock = other.fields() if other else None
@@ -202,6 +217,8 @@ COMMAND = Command(
             "lease in seconds; swarm renews it; default: AI_SWARM_LOCK_TTL, else 300",
         ),
         Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),
+        SLOTS_OPTION,
+        VALUES_OPTION,
         Option("--held-exit", "N", "exit code if another worker holds the task; default 1"),
         Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),
         Option(
@@ -220,7 +237,8 @@ COMMAND = Command(
     notes=(
         (
             "The command finds SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR in "
-            "its environment. swarm passes signals on to the command."
+            "its environment, with --slots or --values also SWARM_SLOT. swarm passes signals on "
+            "to the command."
         ),
         (
             "If the lease is lost, the command and its process group are ended: SIGTERM, then "

@@ -66,6 +66,12 @@ def slots_of(lock: Lock) -> dict[str, list[str]]:
     return found
 
 
+def held_slots(store: Store, task: str) -> dict[str, list[str]]:
+    """Return the slots of the claim that holds the task now."""
+    lock = LockTable(store).status(task).lock
+    return slots_of(lock) if lock is not None else {}
+
+
 def refresh(store: Store, lock: Lock, group: int = 0) -> None:
     """Renew the leases of the companions. Raise LockLost, for the task, if one is lost."""
     for each in companions_of(lock):

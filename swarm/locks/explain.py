@@ -31,14 +31,15 @@ def holder_text(task: str, lock: Lock, *, is_held: bool, clock: Clock) -> str:
     return text
 
 
-def ways_to_free(task: str, status: LockStatus) -> list[str]:
-    """Return one sentence for every way in which the task becomes free."""
+def ways_to_free(task: str, status: LockStatus, slot: str = "") -> list[str]:
+    """Return one sentence for every way in which the task, or its slot, becomes free."""
+    chosen = f" --slot {quoted(slot)}" if slot else ""
     if not status.exists:
         return ["It is free. The first worker to acquire it gets it."]
     if not status.is_held:
         reason = _WHY_FREE.get(status.reason, "its lease is over")
         return [f"It is free: {reason}. The first worker to acquire it takes it over."]
-    by_force = f"Any user can free it by force with: swarm lock break {quoted(task)} --yes"
+    by_force = f"Any user can free it by force with: swarm lock break {quoted(task)}{chosen} --yes"
     lock, left = status.lock, status.seconds_left
     if lock is None:
         return [
@@ -59,7 +60,7 @@ def ways_to_free(task: str, status: LockStatus) -> list[str]:
         ways.append(f"The end of its process{others} frees it at once.")
     ways.append(
         f"{foreign_name(lock.worker)} releases it with: "
-        f"swarm lock release {quoted(task)} {quoted(lock.worker)}"
+        f"swarm lock release {quoted(task)} {quoted(lock.worker)}{chosen}"
     )
     ways.append(by_force)
     return ways

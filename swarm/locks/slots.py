@@ -12,7 +12,7 @@ again, because no event announces the end of another process.
 
 from __future__ import annotations
 
-from swarm.errors import BadInput, LockHeld, NotYours, StoreError
+from swarm.errors import BadInput, LockHeld, NeedHeld, NotYours, StoreError
 from swarm.inputs import MAX_SLOTS, check_name
 from swarm.locks.expiry import LockStatus
 from swarm.locks.record import Lock
@@ -32,7 +32,7 @@ _MAX_HOLDERS = 10  # that a message names
 
 
 class Slots:
-    """The slots of one name. `values` are numbers, or the values that are handed out."""
+    """The slots of one name: numbers, or the values that are handed out."""
 
     __slots__ = ("name", "values")
 
@@ -42,7 +42,9 @@ class Slots:
         self.values = tuple(values)
         if not 1 <= len(self.values) <= MAX_SLOTS:
             raise BadInput(f"{name} has {len(self.values)} slots, but needs 1 to {MAX_SLOTS}.")
-        check_name(slot_key(name, max(self.values, key=len)), "slot")
+        if any(_SIGN in value for value in self.values):
+            raise BadInput(f"a slot of {name} has the sign {_SIGN}, which no slot may have.")
+        check_name(slot_key(name, max(self.values, key=lambda value: len(value.encode()))), "slot")
 
 
 def slot_key(name: str, slot: str) -> str:
@@ -74,7 +76,7 @@ class SlotTable(LockTable):
         process: Mapping[str, object] | None = None,
         before_write: Callable[[Lock], object] | None = None,
     ) -> Lock:
-        """Acquire a free slot. Raise LockHeld if none is free within `wait` seconds.
+        """Acquire a free slot. Raise NeedHeld if none is free within `wait` seconds.
 
         The arguments are those of `LockTable.acquire`. `before_write` is called for each
         slot that this call tries to acquire.
@@ -164,7 +166,7 @@ class SlotTable(LockTable):
         return found[0]
 
     def _take(self, slots: Slots, take: Callable[[str], Lock]) -> Lock:
-        """Acquire the first slot that is free. Raise LockHeld if none is."""
+        """Acquire the first slot that is free. Raise NeedHeld if none is."""
         holders: dict[str, str] = {}
         for slot in self._in_order(slots):
             try:
@@ -194,7 +196,7 @@ class SlotTable(LockTable):
             pass  # the processes that wait look by themselves
 
 
-def all_held(slots: Slots, holders: Mapping[str, str]) -> LockHeld:
+def all_held(slots: Slots, holders: Mapping[str, str]) -> NeedHeld:
     """Return the error for slots that are all held, each by the given worker."""
     name, count = foreign_name(slots.name), len(slots.values)
     by = [
@@ -206,7 +208,8 @@ def all_held(slots: Slots, holders: Mapping[str, str]) -> LockHeld:
     which = "The only slot" if count == 1 else f"All {count} slots"
     text = f"{which} of {name} {'is' if count == 1 else 'are'} held: "
     text += f"{', '.join(by[:_MAX_HOLDERS])}{more}."
-    return LockHeld(slots.name, next(iter(holders.values()), "") if count == 1 else "", text)
+    keyed = {slot_key(slots.name, slot): holder for slot, holder in holders.items()}
+    return NeedHeld(slots.name, keyed, text)
 
 
 def break_command(name: str, slot: str) -> str:

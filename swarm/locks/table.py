@@ -200,6 +200,10 @@ class LockTable:
         data = self.store.read(self._key(task))
         return LockStatus(FREE) if data is None else self._judged(task, data)
 
+    def where(self, task: str) -> str:
+        """Return a description of where a user finds the record of a lock."""
+        return self.store.where(self._key(task))
+
     def tasks(self) -> Iterator[str]:
         for key in self.store.keys(self._namespace):
             yield key.partition("/")[2]
@@ -255,7 +259,7 @@ class LockTable:
         if data is not None:
             status = self._judged(task, data)
             if status.is_held:
-                raise _held(task, status)
+                raise held_error(task, status)
             holder = status.holder
             above = max(above, (status.lock and status.lock.token) or 0)
         lock = new_lock(task, worker, ttl, self._next_token(key, above), self.clock, who)
@@ -391,7 +395,8 @@ def _ignore(lock: Lock) -> None:
     pass
 
 
-def _held(task: str, status: LockStatus) -> LockHeld:
+def held_error(task: str, status: LockStatus) -> LockHeld:
+    """Return the error for a lock that is held."""
     lock, name = status.lock, foreign_name(task)
     if lock is None:
         text = f"Lock already exists for {name}: it is unreadable, and may be half-written."

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from swarm.errors import BadInput
 from swarm.project.keys import (
@@ -36,6 +37,7 @@ from swarm.project.keys import (
     plain_name,
     remote_name,
     shell_commands,
+    slot_table,
 )
 from swarm.project.location import Project, current
 from swarm.project.notify_table import NotifyTable
@@ -218,6 +220,13 @@ class Config:
         "a checkout of the branch: `update` it when it is clean, or `leave` it behind",
         '"update"',
         one_of("update", "leave"),
+    )
+    slots: Mapping[str, Any] = key(
+        dict,
+        MappingProxyType({}),
+        "what only so many tasks use at once: a number of slots, or their values, for each name",
+        '{ build = 2, port = "8000-8099" }',
+        slot_table,
     )
     hooks: Hooks = key(  # noqa: RUF009
         Table, Hooks(), "commands that swarm runs in the workspaces of agents", "", table=Hooks

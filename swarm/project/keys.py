@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from swarm.errors import BadInput
-from swarm.inputs import is_plain_name
+from swarm.inputs import is_plain_name, slot_count, slot_values
 
 REQUIRED = object()
 _MAX_NUMBER = 1 << 53
@@ -56,7 +56,7 @@ def key(
     declared = Key(kind, default, text, example, check, table)
     if default is REQUIRED:
         return dataclasses.field(metadata={"key": declared})
-    if table is not None:
+    if table is not None or kind is dict:
         return dataclasses.field(default_factory=lambda: default, metadata={"key": declared})
     return dataclasses.field(default=default, metadata={"key": declared})
 
@@ -132,6 +132,21 @@ def remote_name(value: str) -> None:
 def plain_name(value: str) -> None:
     if value and not is_plain_name(value):
         raise ValueError("must be a name of letters, digits and . _ @ : - without spaces")
+
+
+def slot_table(values: Mapping[str, Any]) -> None:
+    """Check a table of slots: a number, or values, for each name."""
+    for name in values:
+        plain_name(name)
+        slots_in(values, name)
+
+
+def slots_in(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the slots that a table has for a name. Raise BadInput if they are invalid."""
+    given = values[name]
+    if isinstance(given, (str, list)):
+        return slot_values(given, name)
+    return slot_count(given, name)
 
 
 def pattern(value: str) -> None:

@@ -67,6 +67,7 @@ class Claimant(FrozenRecord):
     `ttl` is the lease of its claims, in seconds. `bound`: the lock is free as soon as
     this process ends. `budget` and `task_budget` are what may be spent, 0 if there is no
     limit. `may_begin` returns whether the cost of a task allows another attempt.
+    `takes_needs`: the claim takes the slots and locks that its task needs.
     """
 
     worker: str
@@ -76,6 +77,7 @@ class Claimant(FrozenRecord):
     budget: float = 0.0
     task_budget: float = 0.0
     may_begin: Callable[[TaskState], bool] = lambda entry: True
+    takes_needs: bool = True
 
     def fields(self, at: str, gates: int) -> dict[str, Any]:
         """Return the fields of a claim's event by which gates decide: its time, the

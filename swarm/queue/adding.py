@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swarm.errors import BadInput, StoreError, TaskExists
+from swarm.queue import needs
 from swarm.queue.events import LOG, add_event, nonce
 from swarm.queue.fields.naming import names_from
 from swarm.queue.fields.recurrence import in_zone
@@ -19,10 +20,14 @@ from swarm.queue.task import TaskSpec, spec_from
 
 
 def add_all(
-    log: QueueLog, specs: Sequence[TaskSpec], progress: Callable[[int], object]
+    log: QueueLog,
+    specs: Sequence[TaskSpec],
+    progress: Callable[[int], object],
+    declared: Callable[[], needs.Declared],
 ) -> tuple[list[str], list[str]]:
     """Add tasks. Return the ids that are new, and the ids that already existed with
-    equal fields. Call `progress` with the number of tasks written so far.
+    equal fields. Call `progress` with the number of tasks written so far. `declared`
+    returns the table [slots] of swarm.toml.
 
     Raise BadInput or TaskExists before anything is written. Raise them too if another
     process adds another task with one of these ids meanwhile.
@@ -32,6 +37,8 @@ def add_all(
     specs = [_in_zone(spec_from(spec.fields()), state) for spec in specs]
     _check_new(specs, state)
     fresh = [spec for spec in specs if spec.id not in state.entries]
+    for spec in fresh:
+        needs.check(spec, declared)
     own = nonce()
     # Raises BadInput for a task that is too long: nothing is written yet.
     lines = {spec.id: add_event(spec, log.now(), own) for spec in fresh}

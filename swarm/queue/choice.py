@@ -6,7 +6,8 @@ rules change the choice:
 
 1. While other workers are at work, a worker picks one of the first _CHOICES ready tasks
    of that priority at random, so that not all workers try for the same task.
-2. A ready task whose lock is held is skipped for _POLL_INTERVAL seconds.
+2. A ready task whose lock is held, or for which a slot or lock that it needs is held, is
+   skipped for _POLL_INTERVAL seconds.
 3. A running task whose worker is dead comes before ready tasks, unless its priority is
    lower. swarm reads the locks of running tasks once in _POLL_INTERVAL seconds, or if
    no task is ready.
@@ -18,6 +19,7 @@ import math
 import random
 from collections.abc import Collection
 
+from swarm.errors import LockHeld
 from swarm.queue.accepted import Accepted
 from swarm.queue.log import QueueLog
 from swarm.queue.task_state import TaskState
@@ -30,13 +32,13 @@ _POLL_INTERVAL = 1.0
 class TaskChoice:
     """The choice among the tasks of one queue.
 
-    `held` has the ready tasks whose locks were held, each with its holder and the time
-    of the next try, by the steady clock. The first entry of `held` is the task to try
-    again first.
+    `held` has the ready tasks whose locks were held, or whose slots, each with the time
+    of the next try, by the steady clock, and the error. The first entry of `held` is the
+    task to try again first.
     """
 
     def __init__(self, log: QueueLog) -> None:
-        self.held: dict[str, tuple[float, str]] = {}
+        self.held: dict[str, tuple[float, LockHeld]] = {}
         self._log = log
         self._running_read_at = -math.inf
 
@@ -66,10 +68,10 @@ class TaskChoice:
                     return best
         return random.choice(ready) if ready else None
 
-    def skip_held(self, task_id: str, holder: str) -> None:
-        """Skip a task for a while, because its lock is held."""
+    def skip_held(self, task_id: str, error: LockHeld) -> None:
+        """Skip a task for a while, because its lock or a slot that it needs is held."""
         self.held.pop(task_id, None)
-        self.held[task_id] = self._log.clock.steady() + _POLL_INTERVAL, holder
+        self.held[task_id] = self._log.clock.steady() + _POLL_INTERVAL, error
 
 
 class _Either:

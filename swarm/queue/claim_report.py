@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from swarm.errors import LockHeld, NoTask, WrongState
+from swarm.errors import LockHeld, NeedHeld, NoTask, WrongState
 from swarm.queue.queue import Claim, Previous, Task
 from swarm.terminal.text import foreign, foreign_name, quoted, shown
 
@@ -32,6 +32,7 @@ def fields(claimed: Claim, workspace: str = "") -> dict[str, Any]:
         "command": task.fields()["command"],
         "previous": previous_fields(task.previous),
         **({"workspace": workspace} if workspace else {}),
+        "slots": claimed.slots,
         "lease_seconds": claimed.lock.ttl,
         "lease_until": claimed.lock.expires_at,
         "task": task.fields(),
@@ -69,6 +70,11 @@ def text(claimed: Claim, workspace: str = "") -> str:
         f"  attempt:  {task.attempts} of {task.spec.max_attempts}",
         f"  lease:    {claimed.lock.ttl} seconds, until {claimed.lock.expires_at}",
         *([f"  work in:  {shown(workspace)}"] if workspace else []),
+        *(
+            f"  slot:     {shown(slot)} of {foreign_name(name)}"
+            for name, slots in claimed.slots.items()
+            for slot in slots
+        ),
         "",
     ]
     if task.spec.prompt:
@@ -116,6 +122,8 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
         why, holders, ready_in = error.why, dict(error.holders), error.ready_in
     elif isinstance(error, LockHeld):
         why, holders = "held", {error.task_id: error.holder}
+        if isinstance(error, NeedHeld):
+            why, holders = "slots", dict(error.holders)
     if why in ("empty", "finished"):
         advice = "Stop: do not work on any task. There is nothing to wait for."
     elif why == "unknown":

@@ -1,6 +1,7 @@
 """Claim tasks.
 
-To claim is to acquire the task's lock, then to append an event, then to log START. The
+To claim is to take the slots and locks that the task needs, then to acquire the task's
+lock, then to append an event, then to log START. The
 worker of a task is the holder of its lock whose claim is in the log. The module `ending`
 ends claims.
 
@@ -12,11 +13,15 @@ if its worker was told (`queue.state`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from swarm.errors import LockHeld, NoTask, StoreError, WrongState
+from swarm.errors import LockHeld, NeedHeld, NoTask, StoreError, WrongState
+from swarm.locks import companions
 from swarm.locks.record import Lock
+from swarm.locks.table import held_error
+from swarm.queue import needs
 from swarm.queue.accepted import Claimant
 from swarm.queue.choice import TaskChoice
 from swarm.queue.ending import Ending, Endings
@@ -62,12 +67,23 @@ class Claim:
         """The attempt before this one, None if this is the first."""
         return self.task.previous if self.task.previous.columns else None
 
+    @property
+    def slots(self) -> dict[str, list[str]]:
+        """The slots that the claim has, by their names."""
+        return companions.slots_of(self.lock)
+
 
 class Claims:
     """The claims of one queue."""
 
-    def __init__(self, log: QueueLog) -> None:
+    def __init__(
+        self, log: QueueLog, declared: Callable[[], needs.Declared] = lambda: needs.declared_in("")
+    ) -> None:
+        """`declared` returns the table [slots] of swarm.toml."""
         self._log = log
+        self.declared = declared
+        # Tasks that need slots that are not declared, with the reason.
+        self._undeclared: dict[str, str] = {}
         self._choice = TaskChoice(log)
         # Claims that must be voided: (task, worker, token).
         self._untold: list[tuple[str, str, int]] = []
@@ -81,6 +97,7 @@ class Claims:
         read prevent the claim.
         """
         self._void()
+        self._undeclared.clear()
         tried: set[str] = set()
         errors: list[StoreError] = []
         while len(errors) < _MAX_UNUSABLE_LOCKS:
@@ -96,7 +113,9 @@ class Claims:
                 if claimant.may_begin(entry):
                     return self._claim(entry, claimant)
             except LockHeld as held:
-                self._choice.skip_held(entry.id, held.holder)
+                self._choice.skip_held(entry.id, held)
+            except needs.Undeclared as error:
+                self._undeclared[entry.id] = str(error)
             except (WrongState, NoTask):
                 pass  # another worker was faster, or a gate was closed
             except StoreError as error:
@@ -153,6 +172,7 @@ class Claims:
         """Undo claims of which their workers will not be told. They cost no attempt."""
         for claim in claims:
             self._undo(claim.task.id, claim.worker, claim.token, is_open=True)
+            companions.release(self._log.store, claim.lock)
 
     def record_death(self, entry: TaskState) -> None:
         """Log that a task has failed because its worker died at its last attempt.
@@ -161,7 +181,7 @@ class Claims:
         failure.
         """
         try:
-            claim = self._claim(entry, Claimant("swarm", 60.0, bound=True))
+            claim = self._claim(entry, Claimant("swarm", 60.0, bound=True, takes_needs=False))
         except (LockHeld, WrongState, NoTask):
             return
         # Another process has made the task ready meanwhile.
@@ -178,16 +198,25 @@ class Claims:
         return claimant.fields(self._log.now(), self._log.state.gates.number)
 
     def _claim(self, entry: TaskState, claimant: Claimant) -> Claim:
-        """Claim a task. Raise LockHeld if another worker holds its lock, WrongState if
-        the task cannot be claimed any more, NoTask if a gate is closed.
+        """Claim a task. Raise LockHeld if another worker holds its lock, NeedHeld if a
+        slot or lock that it needs is held, WrongState if the task cannot be claimed any
+        more, NoTask if a gate is closed.
         """
         log, task_id, worker, ttl = self._log, entry.id, claimant.worker, claimant.ttl
         died = entry.worker if entry.state == RUNNING else ""
         began = log.clock.steady()
         lock: Lock | None = None
+        taken: needs.Taken | None = None
         is_open = False  # whether the log may have the claim
         try:
-            lock = log.locks.acquire(task_id, worker, ttl, bound=claimant.bound, above=entry.token)
+            terms: dict[str, Any] = {"bound": claimant.bound, "above": entry.token}
+            if claimant.takes_needs and needs.may_need(entry):
+                status = log.locks.status(task_id)
+                if status.is_held:  # then its slots are of no use
+                    raise held_error(task_id, status)
+                taken = needs.take(log.store, entry.task().spec, claimant, self.declared)
+                terms["companions"] = taken.text
+            lock = log.locks.acquire(task_id, worker, ttl, **terms)
             token = lock.token or 0
             self._check_lease(task_id, began, ttl)
             asked = self._asked(claimant)
@@ -208,6 +237,8 @@ class Claims:
                 meta["agent"] = claimant.accepted.agent
             if died:
                 meta["taken_over_from"] = died
+            if slots := companions.slots_of(lock):
+                meta["slots"] = slots
             log.status.append(
                 "START", worker, task_id, f"taken over from {died}" if died else "", meta
             )
@@ -216,6 +247,8 @@ class Claims:
         except BaseException:
             if lock is not None:
                 self._undo(task_id, worker, lock.token or 0, is_open=is_open)
+            if taken is not None:
+                taken.release()
             raise
 
     def _check_lease(self, task_id: str, began: float, ttl: float) -> None:
@@ -275,9 +308,15 @@ class Claims:
         asked = self._asked(claimant)
         if gate := state.gates.against("", asked):
             return refusal(gate, now)
-        holders = {entry.id: entry.worker for entry in state.running.values()} | {
-            name: holder for name, (_, holder) in self._choice.held.items()
-        }
+        holders = {entry.id: entry.worker for entry in state.running.values()}
+        waits = ""
+        for name, (_, held) in self._choice.held.items():
+            is_need = isinstance(held, NeedHeld)
+            holders |= held.holders if isinstance(held, NeedHeld) else {name: held.holder}
+            waits = waits or (f" {held}" if is_need else "")
+        waits += "".join(f" {why}" for why in list(self._undeclared.values())[:1])
+        if self._undeclared and not holders and state.next_due() is None:
+            return NoTask("finished", f"no task can be claimed.{waits}")
         stopped = [state.entries[name] for name in state.gates.tasks(asked)]
         ready = [entry.id for entry in stopped if entry.shown_state == READY]
         if ready and not holders and (gate := state.gates.against(ready[0], asked)):
@@ -288,7 +327,7 @@ class Claims:
                 "busy",
                 (
                     "no task is free now: other workers hold the ready tasks, or tasks that "
-                    "must be done first, or work waits to land."
+                    f"must be done first, or work waits to land.{waits}"
                 ),
                 holders,
             )
@@ -299,5 +338,5 @@ class Claims:
             if is_time
             else ("the next attempt at a failed task may begin")
         )
-        text = f"no task is free now: {what} in {seconds:.0f} seconds."
+        text = f"no task is free now: {what} in {seconds:.0f} seconds.{waits}"
         return NoTask("busy", text, holders, seconds)

@@ -31,9 +31,10 @@ from swarm.errors import (
     WrongState,
 )
 from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check_wait
+from swarm.locks import companions
 from swarm.locks.lease import Lease
-from swarm.locks.record import Lock
-from swarm.queue import adding, directing, gating
+from swarm.locks.record import COMPANIONS, Lock
+from swarm.queue import adding, directing, gating, needs
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
@@ -120,7 +121,7 @@ class TaskQueue:
         A call that was killed can be repeated. Raise BadInput or TaskExists before
         anything is written.
         """
-        return self._use(lambda log, _: adding.add_all(log, specs, progress))
+        return self._use(lambda log, claims: adding.add_all(log, specs, progress, claims.declared))
 
     # Working on it --------------------------------------------------------------------
 
@@ -148,8 +149,8 @@ class TaskQueue:
         task that is not in the queue.
 
         Raise NoTask if there is no task to claim; `why` is "gate" if a gate is closed.
-        Raise LockHeld if another worker has the named task, WrongState if the named task
-        is not ready.
+        Raise LockHeld if another worker has the named task, NeedHeld if a slot or lock
+        that it needs is held, WrongState if the named task is not ready.
         """
         check_name(worker, "worker")
         if agent:
@@ -211,7 +212,7 @@ class TaskQueue:
         locks = self._log().locks
         lock = (
             locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group)
-            if group
+            if group or COMPANIONS in claim.lock.holder  # whose leases began earlier
             else claim.lock
         )
         lease = Lease(
@@ -357,6 +358,7 @@ class TaskQueue:
         Do nothing if another worker has the lock.
         """
         self._log().release_quietly(claim.task.id, claim.worker, claim.token)
+        companions.release(self._log().store, claim.lock)
 
     # Asking about it ------------------------------------------------------------------
 
@@ -763,8 +765,11 @@ class TaskQueue:
             store, opened = self._default_store.store(), self._opened
             if opened is None or opened[0].store is not store:
                 log = QueueLog(store)
-                opened = self._opened = log, Claims(log)
+                opened = self._opened = log, Claims(log, self._declared)
             return opened
+
+    def _declared(self) -> needs.Declared:
+        return needs.declared_in(self._default_store.state_dir().path)
 
 
 def _hash(text: str, what: str) -> str:

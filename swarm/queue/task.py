@@ -35,6 +35,7 @@ DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000
 MAX_LABELS = 20
+MAX_NEEDS = 100  # slots of one name, and names of slots and locks
 
 
 class Kind:
@@ -85,7 +86,9 @@ class TaskField(Field):
         """
         if self.kind in (NAME, COMMAND, REVIEWED):
             return ""
-        return "--label" if self.kind is LABELS else "--" + self.name.replace("_", "-")
+        if self.kind in (LABELS, SLOTS, LOCKS):
+            return "--" + self.name.removesuffix("s")
+        return "--" + self.name.replace("_", "-")
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -185,6 +188,37 @@ def _check_labels(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_plain_name(label, what) for label in value))
 
 
+def _check_slots(value: Any, what: str, _: TaskField) -> dict[str, int]:
+    if not value:
+        return {}
+    if isinstance(value, (list, tuple)):
+        value = {name: 1 for name in value if isinstance(name, str)}
+    if not hasattr(value, "keys"):
+        raise BadInput(f'{what} must be an object, such as {{"build": 1}}.')
+    if len(value) > MAX_NEEDS:
+        raise BadInput(f"{what} has {len(value)} names, at most {MAX_NEEDS} are allowed.")
+    found = {}
+    for name, count in value.items():
+        slot = check_plain_name(name, what)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NEEDS:
+            raise BadInput(
+                f"{what}: {slot} is {str(count)[:40]!r}, but must be a whole number from 1 to "
+                f"{MAX_NEEDS}."
+            )
+        found[slot] = count
+    return found
+
+
+def _check_locks(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
+    if not value:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise BadInput(f"{what} must be a list of names of locks.")
+    if len(value) > MAX_NEEDS:
+        raise BadInput(f"{what} has {len(value)} names, at most {MAX_NEEDS} are allowed.")
+    return tuple(dict.fromkeys(check_plain_name(name, what) for name in value))
+
+
 def _check_whole(value: object, what: str, field: TaskField) -> int:
     if (
         isinstance(value, bool)
@@ -244,6 +278,8 @@ REVIEWED = Kind(_check_reviewed, ("string",), "TASK")
 LABELS = Kind(_check_labels, ("array",), "LABEL")
 MOMENT = Kind(_check_moment, ("string",), "TIME")
 RULE = Kind(_check_every, ("string",), "RULE")
+SLOTS = Kind(_check_slots, ("object",), "NAME[=N]")
+LOCKS = Kind(_check_locks, ("array",), "LOCK")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(task_field,))
@@ -327,6 +363,12 @@ class TaskSpec(_Declared):
         "'0 3 * * * Europe/Berlin'",
         default=None,
     )
+    slots: Mapping[str, int] = task_field(
+        SLOTS, "the task needs a slot, or N slots, of NAME; [slots] in swarm.toml", default={}
+    )
+    locks: tuple[str, ...] = task_field(
+        LOCKS, "the task needs the lock LOCK besides its own", default=()
+    )
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in order."""
@@ -361,6 +403,8 @@ if TYPE_CHECKING:
         labels: Sequence[str]
         not_before: str | None
         every: str | None
+        slots: Mapping[str, int] | Sequence[str]
+        locks: Sequence[str]
 
 
 class Task(FrozenRecord):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from swarm.errors import SwarmError
 from swarm.landing.claimed import Caller, WorkRefused
 from swarm.landing.context import NONE, WORKTREE, work_context
+from swarm.locks.companions import held_slots
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.stores.default import default_store
 from swarm.stores.file import state_dir
 from swarm.terminal.text import foreign_name, shown
-from swarm.workers.command import task_environment
+from swarm.workers.command import slot_variables, task_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def caller(queue: TaskQueue, worker: str, *, mode: str = "", force: bool = False
 
     def environment(task: str, token: int) -> Mapping[str, str]:
         attempt = {"SWARM_ATTEMPT": str(queue.get(task).attempts)}
+        attempt |= slot_variables(held_slots(default_store(), task))
         # a check of the user's own shell may use the store as the shell does
         return {**task_environment(task, worker, token, store_for_agent=True), **attempt}
 

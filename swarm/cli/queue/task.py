@@ -19,11 +19,13 @@ from swarm.queue.task import (
     CHECKS,
     FLAG,
     LABELS,
+    LOCKS,
     MOMENT,
     NAMES,
     OBJECT,
     RULE,
     SECONDS,
+    SLOTS,
     TASK_FIELDS,
     TEXT,
     WHOLE,
@@ -340,6 +342,16 @@ def _text(call: Call, index: int) -> str:
     return output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n") if text == "-" else text
 
 
+def _slots(texts: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in texts:
+        name, sign, count = text.partition("=")
+        if name in found:
+            raise BadInput(f"--slot names {name[:40]!r} twice. Give a number: {name[:40]}=2")
+        found[name] = whole(count, "--slot", 1) if sign else 1
+    return found
+
+
 # of the options of `add`, by the kind of their field
 _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     TEXT: lambda call, field: call.options[field.option],
@@ -350,6 +362,8 @@ _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     SECONDS: lambda call, field: call.seconds(field.option, 0.0),
     NAMES: lambda call, field: call.every(field.option),
     LABELS: lambda call, field: call.every(field.option),
+    LOCKS: lambda call, field: call.every(field.option),
+    SLOTS: lambda call, field: _slots(call.every(field.option)),
     OBJECT: lambda call, field: parse_meta(call.options[field.option]),
     # '' alone: no check.
     CHECKS: lambda call, field: [] if (given := call.every(field.option)) == [""] else given,
@@ -377,7 +391,7 @@ _FIELD_OPTIONS = tuple(
         field.option,
         field.kind.metavar,
         field.about,
-        repeated=field.kind in (NAMES, CHECKS, LABELS),
+        repeated=field.kind in (NAMES, CHECKS, LABELS, SLOTS, LOCKS),
     )
     for field in TASK_FIELDS
     if field.option
