@@ -11,6 +11,7 @@ board:
     died        a worker ended without saying so, or with an error
     namesake    several workers with one name run
     unserved    workers run, but none of them accepts the task
+    slots       a task needs slots that swarm.toml does not declare
     gate        the gate of an agent is closed
     denied      an agent was denied a tool call; the reason says how to allow it
     gone        the holder of the task has ended, or let its lease run out
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 
 # Kinds of problem whose text contains no age.
 _STAFFING = ("budget", "idle", "died", "namesake", "unserved")
-_TIMELESS = ("waiting", "error", "failed", "denied", *_STAFFING)
+_TIMELESS = ("waiting", "error", "failed", "denied", "slots", *_STAFFING)
 KINDS = (
     "waiting",
     *_STAFFING,
+    "slots",
     "gate",
     "denied",
     "gone",
@@ -128,6 +130,31 @@ class LockRow(FrozenRecord):
     token: int | None
 
 
+class SlotRow(FrozenRecord):
+    """A slot, with its status as in LockRow. `task_id` is the task whose claim has the
+    slot, "" if it was acquired without a task.
+    """
+
+    name: str
+    slot: str
+    status: str
+    why: str
+    worker: str
+    task_id: str
+    since: str
+    seconds_left: float | None
+    token: int | None
+
+
+class SlotWaitRow(FrozenRecord):
+    """A process (`worker`) or a ready task (`task_id`) that waits for a slot or a lock."""
+
+    name: str
+    worker: str
+    task_id: str
+    since: str
+
+
 class LivingWorker(FrozenRecord):
     """A worker that runs now, with or without a task."""
 
@@ -213,10 +240,13 @@ class Board(FrozenRecord):
     hint: str = ""
     """What to do if no worker has started yet, else ""."""
     location: Location = Location()
+    slots: tuple[SlotRow, ...] = ()
+    slot_waits: tuple[SlotWaitRow, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        known = self.records or self.damaged or self.locks or sum(self.queue.values())
+        known = self.records or self.damaged or self.locks or self.slots
+        known = known or sum(self.queue.values())
         return not (known or self.living or self.problems)
 
     def fingerprint(self) -> object:
@@ -229,8 +259,10 @@ class Board(FrozenRecord):
         ]
         work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in self.workers]
         living = [(each.worker, each.agent, each.pid) for each in self.living]
+        slots = [(each.name, each.slot, each.status, each.token) for each in self.slots]
         more = (self.questions, living, self.gates, self.usage, self.landing, self.hint)
-        return problems, work, self.queue, self.blocked, self.is_empty, more
+        waits = (slots, self.slot_waits)
+        return problems, work, self.queue, self.blocked, self.is_empty, more, waits
 
     def fields(self) -> dict[str, Any]:
         """Return the board as a dict for JSON."""
@@ -250,4 +282,6 @@ class Board(FrozenRecord):
             "usage": self.usage.as_dict(),
             "landing": [row.as_dict() for row in self.landing],
             "hint": self.hint,
+            "slots": [row.as_dict() for row in self.slots],
+            "slot_waits": [row.as_dict() for row in self.slot_waits],
         }

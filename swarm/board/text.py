@@ -24,6 +24,7 @@ _LABELS = {
     "died": ("DIED", "red"),
     "namesake": ("SAME NAME", "yellow"),
     "unserved": ("NO AGENT", "yellow"),
+    "slots": ("NO SLOT", "yellow"),
     "gate": ("GATE", "yellow"),
     "denied": ("DENIED", "red"),
     "gone": ("GONE", "red"),
@@ -40,6 +41,7 @@ _MORE = {
     "died": ("of workers that died", "swarm status --json"),
     "namesake": ("of workers with one name", "swarm status --json"),
     "unserved": ("without an agent", "swarm status --json"),
+    "slots": ("whose slots are not declared", "swarm status --json"),
     "gate": ("of closed gates", "swarm gate list"),
     "denied": ("with a denied tool call", "swarm task list --state failed"),
     "gone": ("whose holder is gone", "swarm lock list"),
@@ -106,7 +108,7 @@ class _Screen:
         if board.is_empty:
             return self._welcome()
         rows = _DEFAULT_ROWS if height is None else max(1, height // 6)
-        foot = [*self._landing(rows), *self._foot()]
+        foot = [*self._landing(rows), *self._slots(rows), *self._foot()]
         head = [self._title(), *self._location(), []]
         asked = self._questions(head, foot, height)
         if height is None:
@@ -282,6 +284,32 @@ class _Screen:
         age = "?" if since is None else duration(max(0.0, self._now - since))
         number = f"{shown(row.branch)} {row.position}" if row.branch else f"review {row.position}"
         return number, shown(row.task_id), shown(row.worker), age, shown(row.why)
+
+    # Slots ----------------------------------------------------------------------------
+
+    def _slots(self, rows: int) -> list[Line]:
+        """Return a line for each name of slots: who has which, and who waits."""
+        board, names = self._board, dict.fromkeys(row.name for row in self._board.slots)
+        for wait in board.slot_waits:
+            names.setdefault(wait.name)
+        if not names:
+            return []
+        lines: list[Line] = [[("Slots", "bold")]]
+        for name in list(names)[:rows]:
+            held = [row for row in board.slots if row.name == name]
+            text = ", ".join(
+                f"{shown(row.slot)} {shown(row.worker)}"
+                + (f" ({shown(row.task_id)})" if row.task_id else "")
+                + ("" if row.status == "Active" else " (free)")
+                for row in held
+            )
+            waits = [shown(w.worker or w.task_id) for w in board.slot_waits if w.name == name]
+            more = f"; waiting: {', '.join(waits)}" if waits else ""
+            lines.append([(f"  {shown(name)}  {text}", ""), (more, "yellow")])
+        if len(names) > rows:
+            more = f"… and {len(names) - rows} more, see: swarm lock list"
+            lines.append([("  ", ""), (more, "dim")])
+        return [*lines, []]
 
     # The queue and the log ------------------------------------------------------------
 

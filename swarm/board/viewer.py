@@ -21,6 +21,7 @@ from swarm.board.board import (
     TotalUsage,
     WorkerLastSeen,
 )
+from swarm.board.slots import SlotsOfBoard
 from swarm.board.staffing import Staffing
 from swarm.errors import StoreError
 from swarm.locks.expiry import orphaned
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from swarm.queue.task_state import TaskState
     from swarm.queue.usage import Usage, UsageLog
     from swarm.stores.contract import Store
+    from swarm.stores.location import Location
 
     Row = TypeVar("Row", bound=FrozenRecord)
     Look = LockStatus | StoreError
@@ -122,7 +124,7 @@ class Viewer:
         dead = frozenset(name for name, _ in self._dead)
         self._read_usage()
         board = _BoardBuilder(
-            self._store, self._status, self.queue, locks, dead, self._spent
+            self._store, self._status, self.queue, locks, dead, self._spent, self._location
         ).board()
         return board.replace(location=self._location)
 
@@ -168,6 +170,7 @@ class _BoardBuilder:
         locks: dict[str, Look],
         dead: frozenset[str],
         usage: Usage | None,
+        location: Location,
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -178,6 +181,8 @@ class _BoardBuilder:
         self._dead = {name: queue.entries[name] for name in dead}
         self._staffing = Staffing(store, queue, self._dead)
         self._usage = usage
+        held = [lock for _, status, lock in self._readable() if status.is_held]
+        self._slots = SlotsOfBoard(store, queue, held, location)
 
     def board(self) -> Board:
         counts = self._counts()
@@ -185,6 +190,7 @@ class _BoardBuilder:
         found = [
             *self._waiting(questions),
             *self._staffing.problems(counts),
+            *self._slots.problems(),
             *self._gone(),
             *self._failed(),
             *self._errors(),
@@ -211,6 +217,8 @@ class _BoardBuilder:
             landing=tuple(self._landing()),
             questions=questions,
             hint=self._staffing.hint(counts),
+            slots=self._slots.rows,
+            slot_waits=self._slots.waits(),
         )
 
     # Problems -------------------------------------------------------------------------

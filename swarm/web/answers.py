@@ -18,6 +18,8 @@ from swarm.board.board import (
     LockRow,
     Problem,
     QuestionRow,
+    SlotRow,
+    SlotWaitRow,
     TotalUsage,
     WorkerLastSeen,
 )
@@ -89,9 +91,14 @@ class Board(TypedDict):
     usage: Annotated[dict[str, Any], TotalUsage]
     landing: list[Annotated[dict[str, Any], LandingRow]]
     hint: str
+    slots: list[Annotated[dict[str, Any], SlotRow]]
+    slot_waits: list[Annotated[dict[str, Any], SlotWaitRow]]
     totals: Annotated[
         dict[str, int],
-        _counts("questions", "problems", "workers", "locks", "seen", "living", "gates", "landing"),
+        _counts(
+            *("questions", "problems", "workers", "locks", "seen", "living", "gates", "landing"),
+            *("slots", "slot_waits"),
+        ),
     ]
     kinds: Annotated[dict[str, int], _counts(*KINDS)]
 

@@ -31,6 +31,8 @@ MAX_ROWS = {
     "living": 300,
     "gates": 50,
     "landing": 100,
+    "slots": 200,
+    "slot_waits": 100,
 }
 MAX_TEXT = 600  # characters of a text in a list
 MAX_QUESTION = MAX_TEXT_BYTES  # characters of a question: a person needs all of it

@@ -1,8 +1,8 @@
-// The board: figures, problems, work that waits to land, workers, locks.
+// The board: figures, problems, work that waits to land, workers, locks, slots.
 
 import { $, age, duration, fill, gauge, make, money, plain, say, setText, until } from "./dom.js";
 
-const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "No agent", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "No agent", slots: "No slot", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "submitted", "running", "asking", "ready", "waiting", "failed", "cancelled"];
 const FIRST_PROBLEMS = 6; // shown until the user asks for more
 const MAX_ROWS = 50; // problems or workers shown
@@ -30,6 +30,7 @@ export class BoardView {
     this.landing(board);
     this.workers(board);
     this.locks(board);
+    this.slots(board);
     setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} invalid lines` : ""}`);
   }
 
@@ -200,6 +201,27 @@ export class BoardView {
     setText($("locks-count"), board.totals.locks ? `${board.totals.locks.toLocaleString("en")}${board.totals.locks > drawn.length ? `, ${drawn.length} shown` : ""}` : "");
     $("no-locks").hidden = drawn.length > 0;
     $("lock-table").hidden = !drawn.length;
+  }
+
+  slots(board) {
+    const names = [...new Set([...board.slots, ...board.slot_waits].map((row) => row.name))].slice(0, MAX_ROWS);
+    const rows = names.map((name) => ({
+      name,
+      held: board.slots.filter((row) => row.name === name).map(({ slot, worker, task_id: task, status }) => ({ slot, worker, task, status })),
+      waits: board.slot_waits.filter((row) => row.name === name).map((row) => row.worker || row.task_id),
+    }));
+    $("slots").hidden = !rows.length;
+    fill($("slot-list"), rows, (row) => row.name, (row) => this.slot(row));
+  }
+
+  slot({ name, held, waits }) {
+    const holders = held.flatMap(({ slot, worker, task, status }, at) => [
+      at ? ", " : "", `${plain(slot)}: `, say(worker || "unknown", { kind: "by" }), task ? " " : "", task ? this.link(task) : "", status === "Active" ? "" : " (free)",
+    ]);
+    return make("li", { class: "lands" },
+      say(name, { kind: "name" }),
+      make("div", { class: "who" }, ...holders.filter(Boolean)),
+      make("div", { class: "said" }, waits.length ? `waiting: ${waits.map(plain).join(", ")}` : ""));
   }
 
   lock(lock) {
