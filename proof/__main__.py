@@ -17,6 +17,7 @@ from proof import (
     mutation,
     queue_explorer,
     server_chaos,
+    slot_explorer,
     suites,
 )
 from proof.landing import parts as landing
@@ -26,6 +27,7 @@ from proof.report import Report
 PARTS: dict[str, Callable[..., None]] = {
     "interleavings": interleavings.prove,
     "claims": queue_explorer.prove,
+    "slots": slot_explorer.prove,
     "lines": every_line.prove,
     "processes": chaos.prove,
     **{name.lower(): partial(server_chaos.prove, name) for name in server_chaos.SERVERS},

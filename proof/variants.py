@@ -338,7 +338,7 @@ class _TokenTakenTooEarly(LockTable):
         if data is not None:
             status = self._judged(task, data)
             if status.is_held:
-                raise table._held(task, status)
+                raise table.held_error(task, status)
             holder = status.holder
         lock = new_lock(task, worker, ttl, token, self.clock, who)
         if not self._write(task, data, holder, lock):

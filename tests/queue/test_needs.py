@@ -145,7 +145,7 @@ class TestDeclaring:
         self, queue: TaskQueue, store: Store
     ) -> None:
         for slots in ({"gpu": 1}, {"build": 3}):
-            with pytest.raises(BadInput, match="swarm.toml"):
+            with pytest.raises(BadInput, match=r"swarm\.toml"):
                 queue.add("t", "x", slots=slots)
         with pytest.raises(BadInput, match="its own lock"):
             queue.add("t", "x", locks=["t"])
@@ -162,7 +162,7 @@ class TestDeclaring:
             queue.claim("w")
         assert refused.value.why == "finished"
         (project / "swarm.toml").write_text("[slots\n")
-        with pytest.raises(WrongState, match="swarm.toml, line 1"):
+        with pytest.raises(WrongState, match=r"swarm\.toml, line 1"):
             queue.claim("w", "t")
 
     @pytest.mark.parametrize(
