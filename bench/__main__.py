@@ -8,13 +8,26 @@ from __future__ import annotations
 import shutil
 import sys
 
-from bench import carries, growth, landing, locks, log, queue, reading, startup, stores, workspaces
+from bench import (
+    carries,
+    growth,
+    landing,
+    locks,
+    log,
+    queue,
+    reading,
+    slots,
+    startup,
+    stores,
+    workspaces,
+)
 from bench.peers import missing
 from bench.report import Report
 
 _PARTS = {
     "startup": startup,
     "locks": locks,
+    "slots": slots,
     "log": log,
     "reading": reading,
     "queue": queue,

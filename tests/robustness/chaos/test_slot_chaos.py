@@ -45,9 +45,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return store_address(request, tmp_path)
 
 
-def chaos(
-    url: str, files: Path, slots_of: Callable[[int], int] = lambda number: SLOTS
-) -> list[str]:
+def chaos(url: str, files: Path) -> list[str]:
     """Let processes hold slots and kill them. Return the lines that they have written."""
     started = 0
 
