@@ -14,12 +14,12 @@ from swarm.errors import StoreError, SwarmError
 from swarm.landing.attempts import AttemptWorkspace
 from swarm.landing.claimed import Caller
 from swarm.landing.context import WORKTREE, work_context
-from swarm.locks.companions import held_slots
+from swarm.locks.companions import held_slots, slot_variables
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.stores.contract import Store
 from swarm.stores.file import state_dir
 from swarm.system.background import BackgroundCall
-from swarm.workers.command import slot_variables, task_environment
+from swarm.workers.command import task_environment
 from swarm.workspaces.check import command_text
 
 _POLL_INTERVAL = 0.5  # seconds between two looks whether the client still waits

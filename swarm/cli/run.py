@@ -20,6 +20,7 @@ from swarm.cli.lock import SLOTS_OPTION, VALUES_OPTION, next_step
 from swarm.cli.slots import answer_held, wanted
 from swarm.errors import CannotRun, LockHeld, LockLost, NeedHeld, StoreError
 from swarm.inputs import check_name, whole
+from swarm.locks.companions import slot_variables
 from swarm.locks.lease import Lease
 from swarm.locks.slots import Slots, SlotTable
 from swarm.locks.table import LockTable
@@ -31,7 +32,7 @@ from swarm.system import job_control
 from swarm.system.child import GatedProcess
 from swarm.system.job_control import GRACE, Foreground
 from swarm.terminal import output
-from swarm.workers.command import slot_variables, task_environment
+from swarm.workers.command import task_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from swarm.errors import LockLost
 from swarm.landing import pull_request
 from swarm.landing.checkouts import CheckoutUpdate, checkouts_of
+from swarm.landing.held_needs import HeldNeeds
 from swarm.landing.outcome import Blocked, Overtaken
 from swarm.landing.remote import RemoteTarget
 from swarm.landing.replay import Replayed, Work, replay
 from swarm.landing.target import Landing, Move, Target, View, counted, write_tag
 from swarm.landing.workspace import LanderWorkspace
+from swarm.locks.companions import slot_variables
 from swarm.locks.lease import Lease
 from swarm.project.config import Config
 from swarm.queue.queue import Submission, Task
+from swarm.queue.task import TaskSpec
+from swarm.stores.contract import Store
 from swarm.stores.file.layout import RESULTS
 from swarm.stores.file.syscalls import file_name
 from swarm.stores.secrets import agent_environment
@@ -85,7 +90,9 @@ class Line:
         green: set[tuple[str, str]],
         must_end: Callable[[], str] = lambda: "",
         on_event: Callable[[str, str, str], object] = lambda what, task, text: None,
+        store: Store | None = None,
     ) -> None:
+        """`store` has the slots and locks that checks need, None if checks need none."""
         self.repository = repository
         self.target = target
         self.branch = branch
@@ -96,6 +103,7 @@ class Line:
         self._state_dir = state_dir
         self._worker = worker
         self._must_end = must_end
+        self._store = store
         self.workspace = LanderWorkspace(
             repository, f"{state_dir}/{_WORK}", branch, lease.token, self._prepare
         )
@@ -134,6 +142,13 @@ class Line:
         }
         found = {**agent_environment(store_for_agent=False), **names}
         return {name: value for name, value in found.items() if name not in _ELSEWHERE}
+
+    def needs(self, spec: TaskSpec) -> HeldNeeds | nullcontext[None]:
+        """Return a `with` block in which the check of a task has what the task needs."""
+        if self._store is None or not (spec.slots or spec.locks):
+            return nullcontext()
+        declared = self.config.slots
+        return HeldNeeds(self._store, spec, self._worker, lambda: declared, self.why_to_end)
 
     def output(self, task: str, token: int) -> str:
         """Return the file for the output of a check."""
@@ -232,17 +247,25 @@ def _run_check(line: Line, candidate: Candidate, replayed: Replayed) -> CheckRun
     task, token, rules = candidate.task.id, candidate.submission.token, candidate.rules
     line.workspace.checkout(replayed.commit)
     line.workspace.changed(touched=replayed.commit)
-    run = run_check(
-        rules.check,
-        line.directory,
-        line.environment(task, token),
-        output=line.output(task, token),
-        timeout=rules.check_timeout,
-        must_end=line.why_to_end,
-    )
+    with line.needs(candidate.task.spec) as held:
+        if held and (why := line.why_to_end()):  # nothing may run without them
+            line.lease.check()
+            raise Blocked(f"the lander has stopped: {why}", needs_user=False)
+        run = run_check(
+            rules.check,
+            line.directory,
+            line.environment(task, token) | (slot_variables(held.slots) if held else {}),
+            output=line.output(task, token),
+            timeout=rules.check_timeout,
+            must_end=lambda: line.why_to_end() or (held.why_lost() if held else ""),
+            on_group=held.set_group if held else lambda group: None,
+        )
+        lost = held.why_lost() if held else ""
     if run.stopped and (why := line.why_to_end()):
         line.lease.check()
         raise Blocked(f"the lander has stopped: {why}", needs_user=False)
+    if run.stopped and lost:
+        raise Blocked(f"{lost}, which its check needs", needs_user=False)
     return run
 
 

@@ -241,6 +241,7 @@ class Lander:
                 self._green,
                 self._must_end,
                 self._on_event,
+                self._log.store,
             )
             try:
                 yield line

@@ -19,11 +19,12 @@ from swarm.terminal.text import foreign_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from swarm.stores.contract import Store
 
 _SLOTS = "slots"
+SLOT_VARIABLE = "SWARM_SLOT"
 
 
 class Companion(FrozenRecord):
@@ -64,6 +65,18 @@ def slots_of(lock: Lock) -> dict[str, list[str]]:
             name, slot = parts_of(each.key)
             found.setdefault(name, []).append(slot)
     return found
+
+
+def slot_variables(slots: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the variables that name the slots of a claim: SWARM_SLOT_NAME for each name,
+    and SWARM_SLOT for an only slot. Several slots of a name are separated by spaces.
+    """
+    found = {}
+    for name, values in slots.items():
+        sign = "".join(each if each.isascii() and each.isalnum() else "_" for each in name)
+        found[f"{SLOT_VARIABLE}_{sign.upper()}"] = " ".join(values)
+    every = [value for values in slots.values() for value in values]
+    return {**found, SLOT_VARIABLE: every[0]} if len(every) == 1 else found
 
 
 def held_slots(store: Store, task: str) -> dict[str, list[str]]:

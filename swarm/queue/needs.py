@@ -52,6 +52,11 @@ class Taken:
         return companions.text_of(self._locks)
 
     @property
+    def named(self) -> list[tuple[str, Lock]]:
+        """Each lock with its namespace."""
+        return list(self._locks)
+
+    @property
     def locks(self) -> list[Lock]:
         return [lock for _, lock in self._locks]
 

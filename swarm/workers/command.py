@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 
 from swarm.errors import BadInput
+from swarm.locks.companions import SLOT_VARIABLE, slot_variables
 from swarm.presets.command_line import PROMPT, fill, split
 from swarm.stores.file import state_dir
 from swarm.stores.file.syscalls import file_name as utf8
@@ -30,14 +31,12 @@ __all__ = [
     "environment_for",
     "filled",
     "own_words",
-    "slot_variables",
     "split",
     "stdin_for",
     "task_environment",
 ]
 
 _MAX_WORD = 128 * 1024 - 1  # bytes; Linux takes no longer word of a command, and no longer variable
-_SLOT = "SWARM_SLOT"
 _OF_AN_ATTEMPT = (
     "SWARM_PROMPT",
     "SWARM_LAST_FAILURE",
@@ -100,7 +99,10 @@ def environment_for(
         variables=variables,
     )
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
-    for name in (*_OF_AN_ATTEMPT, *(each for each in environment if each.startswith(_SLOT))):
+    for name in (
+        *_OF_AN_ATTEMPT,
+        *(each for each in environment if each.startswith(SLOT_VARIABLE)),
+    ):
         environment.pop(name, None)  # set by a worker that started this worker
     environment |= slot_variables(claim.slots)
     if agent:
@@ -113,18 +115,6 @@ def environment_for(
     if prompt and len(prompt.encode()) + len("SWARM_PROMPT=") <= _MAX_WORD:
         environment["SWARM_PROMPT"] = utf8(prompt)
     return environment
-
-
-def slot_variables(slots: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the variables that name the slots of a claim: SWARM_SLOT_NAME for each name,
-    and SWARM_SLOT for an only slot. Several slots of a name are separated by spaces.
-    """
-    found = {}
-    for name, values in slots.items():
-        sign = "".join(each if each.isascii() and each.isalnum() else "_" for each in name)
-        found[f"{_SLOT}_{sign.upper()}"] = " ".join(values)
-    every = [value for values in slots.values() for value in values]
-    return {**found, _SLOT: every[0]} if len(every) == 1 else found
 
 
 def task_environment(

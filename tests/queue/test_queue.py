@@ -401,7 +401,7 @@ class TestClaiming:
             LockTable(store).acquire(name, "ada", None)
         held = queue._claims()._choice.held
         for name, moment in (("a", -0.1), ("b", 0.5)):
-            held[name] = (clock.steady() + moment, "ada")
+            held[name] = (clock.steady() + moment, LockHeld(name, "ada", "held"))
         with pytest.raises(NoTask):
             queue.claim("w")
         assert queue._claims()._choice.held is held and list(held) == ["b", "a"], (
@@ -414,7 +414,7 @@ class TestClaiming:
         choice = queue._claims()._choice
         for name in "aba":
             clock.pass_time(0.1)
-            choice.skip_held(name, "ada")
+            choice.skip_held(name, LockHeld(name, "ada", "held"))
         assert list(choice.held) == ["b", "a"]
 
     def test_while_others_work_a_claim_takes_one_of_the_first_eight_of_the_highest_priority(

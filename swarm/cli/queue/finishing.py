@@ -5,12 +5,12 @@ from __future__ import annotations
 from swarm.errors import SwarmError
 from swarm.landing.claimed import Caller, WorkRefused
 from swarm.landing.context import NONE, WORKTREE, work_context
-from swarm.locks.companions import held_slots
+from swarm.locks.companions import held_slots, slot_variables
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.stores.default import default_store
 from swarm.stores.file import state_dir
 from swarm.terminal.text import foreign_name, shown
-from swarm.workers.command import slot_variables, task_environment
+from swarm.workers.command import task_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
