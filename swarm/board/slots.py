@@ -7,8 +7,8 @@ from swarm.errors import BadInput, StoreError
 from swarm.locks.companions import companions_of
 from swarm.locks.slot_waits import waiters
 from swarm.locks.slots import NAMESPACE, SlotTable, parts_of, slot_key
-from swarm.queue import needs
 from swarm.queue.events import READY
+from swarm.queue.needs import needs
 from swarm.stores.location import Location
 from swarm.terminal.text import quoted
 

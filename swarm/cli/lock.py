@@ -22,7 +22,7 @@ def acquire(call: Call) -> int:
     ttl = parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
     wait = call.seconds("--wait", 0.0)
     if "--slots" in call.options or "--values" in call.options:
-        from swarm.cli import slots
+        from swarm.cli.locks import slots
 
         if found := slots.wanted(call, task):
             return slots.acquire(call, found, worker, ttl, wait, _details)
@@ -125,7 +125,7 @@ def list_locks(call: Call) -> int:
             output.out(f"{shown(task)}: {_line(status)}\n")
     more: dict[str, Any] = {"slots": [], "waiting": []}
     if table.store.keys(_SLOTS, limit=1) or table.store.keys(_SLOT_WAITS, limit=1):
-        from swarm.cli import slots
+        from swarm.cli.locks import slots
 
         troubles: list[str] = []
         for name, slot, found in slots.listed(troubles):
@@ -217,7 +217,7 @@ def why(call: Call) -> int:
     table, key = _target(call, task)
     status = table.status(key)
     if key == task and not status.exists and _slots_of(task):
-        from swarm.cli import slots
+        from swarm.cli.locks import slots
 
         if slots.why(call, task, _status):
             return 0
@@ -256,12 +256,12 @@ def _target(call: Call, name: str, worker: str = "") -> tuple[LockTable, str]:
     such lock, it is the only slot of this name that the worker has.
     """
     if "--slot" in call.options:
-        from swarm.cli import slots
+        from swarm.cli.locks import slots
 
         return slots.target(call, name)
     table = _table()
     if worker and not table.status(name).exists and table.store.keys(_SLOTS, limit=1):
-        from swarm.cli import slots
+        from swarm.cli.locks import slots
 
         return slots.own(name, worker, _token(call)) or (table, name)
     return table, name
@@ -271,7 +271,7 @@ def _break(table: LockTable, key: str) -> Lock | None:
     try:
         return table.break_lock(key)
     except NotYours:
-        from swarm.cli import slots
+        from swarm.cli.locks import slots
 
         raise (slots.needs_slot(key) or NotYours(key, f"there is no lock for {key}.")) from None
 

@@ -17,7 +17,7 @@ from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.lock import SLOTS_OPTION, VALUES_OPTION, next_step
-from swarm.cli.slots import answer_held, wanted
+from swarm.cli.locks.slots import answer_held, wanted
 from swarm.errors import CannotRun, LockHeld, LockLost, NeedHeld, StoreError
 from swarm.inputs import check_name, whole
 from swarm.locks.companions import slot_variables

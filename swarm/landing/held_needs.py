@@ -18,8 +18,8 @@ from swarm.locks import companions
 from swarm.locks.lease import Lease
 from swarm.locks.slots import NAMESPACE as SLOTS
 from swarm.locks.slots import parts_of
-from swarm.queue import needs
 from swarm.queue.accepted import Claimant
+from swarm.queue.needs import needs
 from swarm.queue.task import TaskSpec
 from swarm.stores.contract import Store
 

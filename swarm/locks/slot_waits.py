@@ -2,8 +2,8 @@
 
 A process announces itself with a record of the namespace `slot-waits`, bound to the
 process. It announces itself before it tries the slots, and again after it was woken.
-Whoever frees a slot removes the oldest record of a living process, which wakes only this
-process. So many processes that wait do not all try at once.
+A process that frees a slot removes the oldest record of a living process, which wakes
+only this process. So many processes that wait do not all try at once.
 
 The records decide nothing: a lost record or a lost wake costs at most the time until the
 process looks at the slots by itself.

@@ -2,10 +2,10 @@
 
 A slot is a lock of the namespace `slots`, with worker, token, lease and process. Its key
 is NAME#SLOT, where SLOT is a number from 1 to N, or one of the values that the callers
-hand out. There are no more holders than slots, because each slot is a lock. No two
-holders have one value, because the value is the key.
+list. There are no more holders than slots, because each slot is a lock. No two holders
+have one value, because the value is the key.
 
-A process takes the first free slot. Whoever frees a slot wakes the process that has
+A process takes the first free slot. A process that frees one wakes the process that has
 waited longest; see `slot_waits`. A process that waits also looks at the slots again and
 again, because no event announces the end of another process.
 """

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swarm.errors import BadInput, StoreError, TaskExists
-from swarm.queue import needs
 from swarm.queue.events import LOG, add_event, nonce
 from swarm.queue.fields.naming import names_from
 from swarm.queue.fields.recurrence import in_zone
 from swarm.queue.log import QueueLog
+from swarm.queue.needs import needs
 from swarm.queue.state import QueueState
 from swarm.queue.task import TaskSpec, spec_from
 

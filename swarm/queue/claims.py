@@ -21,7 +21,6 @@ from swarm.errors import LockHeld, NeedHeld, NoTask, StoreError, WrongState
 from swarm.locks import companions
 from swarm.locks.record import Lock
 from swarm.locks.table import held_error
-from swarm.queue import needs
 from swarm.queue.accepted import Claimant
 from swarm.queue.choice import TaskChoice
 from swarm.queue.ending import Ending, Endings
@@ -38,6 +37,7 @@ from swarm.queue.events import (
 from swarm.queue.fields.recurrence import next_run
 from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
+from swarm.queue.needs import needs
 from swarm.queue.outcomes import Outcome, Outcomes
 from swarm.queue.previous import Previous
 from swarm.queue.questions.asking import answer_due

@@ -34,7 +34,7 @@ from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check
 from swarm.locks import companions
 from swarm.locks.lease import Lease
 from swarm.locks.record import COMPANIONS, Lock
-from swarm.queue import adding, directing, gating, needs
+from swarm.queue import adding, directing, gating
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
@@ -43,6 +43,7 @@ from swarm.queue.fields import editing
 from swarm.queue.fields.naming import words_of
 from swarm.queue.gates import Gate
 from swarm.queue.log import QueueLog
+from swarm.queue.needs import needs
 from swarm.queue.outcomes import Outcome
 from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.questions import asking

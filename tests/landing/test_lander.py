@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from swarm.errors import BadInput, LockLost, WrongState
 from swarm.landing.target import LocalTarget, Move, write_tag
+from swarm.locks.table import LockTable
 from swarm.workspaces.refs import landed_ref
 from swarm.workspaces.workspaces import Workspaces
 from tests.support.landing.project import WORKER, Landing, git, make_repository, run_git, writes
@@ -195,6 +198,40 @@ def test_the_check_runs_on_the_result_and_red_goes_back(landing: Landing) -> Non
     assert "the check failed" in task.previous.reason
     assert task.previous.feedback == "both"
     assert run_git(landing.root, "cat-file", "-e", "main:b.txt", check=False).returncode
+
+
+def test_a_check_at_a_landing_waits_for_the_locks_of_its_task_and_holds_them(
+    landing: Landing, tmp_path: Path
+) -> None:
+    seen, table = tmp_path / "seen", LockTable(landing.store)
+    checked = landing.with_config(check=(f"ls {landing.state_dir}/locks >{seen}",))
+    checked.submit("a", writes(a__txt="a"), locks=["migrations"])
+    table.acquire("migrations", "other", None)
+    thread = threading.Thread(target=checked.lander().run_line)
+    thread.start()
+    time.sleep(1.0)
+    assert not seen.exists() and thread.is_alive()
+    table.release("migrations", "other")
+    thread.join(60)
+    assert seen.read_text() == "migrations.lock\n" and checked.state("a") == "done"
+    assert list(table.tasks()) == []
+
+
+def test_a_lander_that_must_end_runs_no_check_without_its_locks(
+    landing: Landing, tmp_path: Path
+) -> None:
+    checked = landing.with_config(check=(f"touch {tmp_path}/ran",))
+    checked.submit("a", writes(a__txt="a"), locks=["migrations"])
+    LockTable(landing.store).acquire("migrations", "other", None)
+    ends = threading.Event()
+    lander = checked.lander(must_end=lambda: "the user stops it" if ends.is_set() else "")
+    thread = threading.Thread(target=lander.run_line)
+    thread.start()
+    time.sleep(1.0)
+    ends.set()
+    thread.join(60)
+    assert not thread.is_alive() and checked.state("a") == "submitted"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_tree_that_is_green_is_not_checked_again(landing: Landing, tmp_path: Path) -> None:
