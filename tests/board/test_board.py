@@ -19,7 +19,10 @@ from swarm.board.text import text
 from swarm.board.viewer import Viewer
 from swarm.errors import NoTask, WrongState
 from swarm.formats import json_codec
+from swarm.locks.slot_waits import Waiter
+from swarm.locks.slots import Slots, SlotTable
 from swarm.locks.table import LockTable
+from swarm.project.creation import make_state_dir, plan
 from swarm.queue.queue import TaskQueue
 from swarm.queue.usage import Usage, UsageLog
 from swarm.status.log import LOG, StatusLog
@@ -318,7 +321,7 @@ def test_problems_stand_in_the_order_of_their_kinds(store: Store, clock: HandClo
     say(store, "HELP", "waiting")
     clock.pass_time(90)
     say(store, "ERROR", "denied", "denied: Bash(make). To allow it, use --permissions full")
-    kinds = [kind for kind in KINDS if kind not in ("unserved", "namesake")]  # no worker runs
+    kinds = [kind for kind in KINDS if kind not in ("unserved", "namesake", "slots")]
     assert [kind for kind, _ in problems(store)] == kinds
     assert [kind for kind, task in problems(store) if task and kind != task] == []
 
@@ -451,6 +454,8 @@ def test_as_json_it_has_the_documented_keys(store: Store) -> None:
         "usage",
         "landing",
         "hint",
+        "slots",
+        "slot_waits",
     ]
     assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "fix"]
     assert fields["queue"]["running"] == fields["queue"]["total"] == 1
@@ -667,3 +672,29 @@ def test_a_run_that_failed_stays_a_problem_until_the_next_run(
     assert viewer.look().queue["ready"] == 1
     queue.done("n", "w", queue.claim("w").token)
     assert not [each for each in look(store).problems if each.task_id == "n"]
+def test_the_board_shows_who_has_which_slot_and_who_waits(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_state_dir(plan(str(tmp_path)))
+    (tmp_path / "swarm.toml").write_text("[slots]\nbuild = 1\ngpu = 1\n")
+    queue = TaskQueue(store)
+    for name in ("a", "b"):
+        queue.add(name, "x", slots=["build"])
+    queue.add("c", "x", slots=["gpu"])
+    (tmp_path / "swarm.toml").write_text("[slots]\nbuild = 1\n")
+    claim = queue.claim("w", "a")
+    SlotTable(store).acquire_any(Slots("port", ("80",)), "ada", None)
+    with Waiter(store, "port", "eve") as waiter:
+        waiter.announce()
+        board = look(store)
+    rows = [(row.name, row.slot, row.status, row.worker, row.task_id) for row in board.slots]
+    assert rows == [("build", "1", "Active", "w", "a"), ("port", "80", "Active", "ada", "")]
+    assert [(w.name, w.worker, w.task_id) for w in board.slot_waits] == [
+        ("port", "eve", ""),
+        ("build", "", "b"),
+    ]
+    problems = [(each.task_id, each.text) for each in board.problems if each.kind == "slots"]
+    assert [task for task, _ in problems] == ["c"] and "does not declare" in problems[0][1]
+    queue.done("a", "w", claim.token)
+    assert [row.name for row in look(store).slots] == ["port"]

@@ -103,7 +103,12 @@ DROPPED = {
         allowed=(r"turns? (on|off|into)", "in turn", r"(takes?|taking) turns"),
         only=_STORES,
     ),
-    "slot": Dropped(r"slots?", "session", allowed=("__slots__",), only=("swarm/stores/", "docs/reference/stores.md")),
+    "slot": Dropped(
+        r"slots?",
+        "session",
+        allowed=("__slots__",),
+        only=("swarm/stores/", "docs/reference/stores.md"),
+    ),
 }
 _VARIABLES = re.compile(r"_*(told|said|tell|tells)(_\w+)?_*|\w+_(told|said|tell)")
 _ALLOWED_VARIABLES = {"said_at", "tell"}  # a key in the JSON of the board; `swarm tell`

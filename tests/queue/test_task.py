@@ -360,6 +360,8 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "labels": "array",
         "not_before": ["string", "null"],
         "every": ["string", "null"],
+        "slots": "object",
+        "locks": "array",
         "attempts": "integer",
         "worker": ["string", "null"],
         "token": ["integer", "null"],
@@ -380,6 +382,7 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "after",
         "check",
         "labels",
+        "locks",
         "questions",
     }
     assert schema["after"]["items"] == {"type": "string"}
