@@ -8,7 +8,7 @@ from swarm.locks.companions import companions_of
 from swarm.locks.slot_waits import waiters
 from swarm.locks.slots import NAMESPACE, SlotTable, parts_of, slot_key
 from swarm.queue.events import READY
-from swarm.queue.needs import needs
+from swarm.queue.needs import may_need
 from swarm.stores.location import Location
 from swarm.terminal.text import quoted
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from swarm.locks.record import Lock
+    from swarm.queue.needs.needs import Declared
     from swarm.queue.state import QueueState
     from swarm.queue.task import TaskSpec
     from swarm.queue.task_state import TaskState
@@ -53,6 +54,8 @@ class SlotsOfBoard:
         """Return the processes and the ready tasks that wait for a slot or a lock."""
         found = [SlotWaitRow(each.name, each.worker, "", each.since) for each in self._waiters]
         for entry, spec in self._ready():
+            from swarm.queue.needs import needs  # most boards do not need this module
+
             for name in spec.slots:
                 try:
                     slots = needs.slots_for(spec, name, self._declared)
@@ -72,6 +75,8 @@ class SlotsOfBoard:
         """Return a problem for each reason why swarm.toml lets no worker take a task."""
         found: dict[str, Problem] = {}
         for entry, spec in self._ready():
+            from swarm.queue.needs import needs
+
             why = needs.why_undeclared(spec, self._declared)
             if why:
                 fix = f"swarm task show {quoted(entry.id)}"
@@ -82,13 +87,15 @@ class SlotsOfBoard:
         """Yield the first ready tasks that need slots or locks."""
         count = 0
         for entry in self._queue.entries.values():
-            if entry.shown_state == READY and needs.may_need(entry):
+            if entry.shown_state == READY and may_need(entry):
                 yield entry, entry.task().spec
                 count += 1
                 if count == _MAX_TASKS:
                     return
 
-    def _declared(self) -> needs.Declared:
+    def _declared(self) -> Declared:
+        from swarm.queue.needs import needs
+
         return needs.declared_in(self._state_dir)
 
 

@@ -37,7 +37,7 @@ from swarm.queue.events import (
 from swarm.queue.fields.recurrence import next_run
 from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
-from swarm.queue.needs import needs
+from swarm.queue.needs import may_need, needs
 from swarm.queue.outcomes import Outcome, Outcomes
 from swarm.queue.previous import Previous
 from swarm.queue.questions.asking import answer_due
@@ -210,7 +210,7 @@ class Claims:
         is_open = False  # whether the log may have the claim
         try:
             terms: dict[str, Any] = {"bound": claimant.bound, "above": entry.token}
-            if claimant.takes_needs and needs.may_need(entry):
+            if claimant.takes_needs and may_need(entry):
                 status = log.locks.status(task_id)
                 if status.is_held:  # then its slots are of no use
                     raise held_error(task_id, status)

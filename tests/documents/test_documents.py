@@ -37,6 +37,7 @@ from swarm.cli import lock as cli_lock
 from swarm.cli import log as cli_log
 from swarm.cli import run as cli_run
 from swarm.cli.queue import questions, task
+from swarm.locks.companions import text_of
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable
@@ -414,7 +415,11 @@ def test_every_setting_of_swarm_toml_is_documented_in_order() -> None:
 def _default(key: Key) -> str:
     if key.default is REQUIRED:
         return "required"
-    return "none" if key.default is None or key.table else f"`{json.dumps(key.default)}`"
+    return (
+        "none"
+        if key.default is None or key.kind is dict or key.table
+        else f"`{json.dumps(key.default)}`"
+    )
 
 
 def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
@@ -492,7 +497,9 @@ def test_the_fields_of_a_lock_are_documented_in_order(lock: Run, isolated_swarm_
 def test_the_fields_of_the_holder_are_documented(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/STATUS_PROTO.md", "Clocks and the holder key")
     locks = LockTable(default_store())
-    with Lease(locks, "t", "w", 60, group=os.getpid()) as lease:
+    needs = text_of([("locks", locks.acquire("other", "w", 60))])
+    taken = locks.acquire("t", "w", 60, bound=True, group=os.getpid(), companions=needs)
+    with Lease(locks, "t", "w", 60, taken=taken) as lease:
         locks.ask_to_stop("t", "w", lease.token, "cancelled")
         written = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["holder"]
     assert {quoted(row[0])[0] for row in table} == set(written)

@@ -23,7 +23,6 @@ from swarm.locks.table import NAMESPACE as LOCKS
 from swarm.locks.table import LockTable
 from swarm.queue.accepted import Claimant
 from swarm.queue.task import TaskSpec
-from swarm.queue.task_state import TaskState
 from swarm.stores.contract import Store
 from swarm.terminal.text import foreign_name
 
@@ -68,11 +67,6 @@ class Taken:
                 table.release(lock.task_id, lock.worker, lock.token)
             except (NotYours, StoreError):
                 pass  # it was not taken, or its lease or its process ends it
-
-
-def may_need(entry: TaskState) -> bool:
-    """Return whether the task may need slots or locks. Only its line says it for sure."""
-    return b'"slots"' in entry.line or b'"locks"' in entry.line
 
 
 def take(
