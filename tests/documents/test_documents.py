@@ -37,7 +37,7 @@ from swarm.cli import lock as cli_lock
 from swarm.cli import log as cli_log
 from swarm.cli import run as cli_run
 from swarm.cli.queue import questions, task
-from swarm.locks.companions import text_of
+from swarm.locks.companions import slot_variables, text_of
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable
@@ -364,7 +364,7 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
     assert documented == read
     for document in DOCUMENTS:
         mentioned = set(re.findall(r"\b(?:AI_)?SWARM_[A-Z_]+", (ROOT / document).read_text()))
-        users = {name for name in mentioned if name.startswith(NOTIFY_PREFIX)}
+        users = {name for name in mentioned if name.startswith((NOTIFY_PREFIX, "SWARM_SLOT_"))}
         known = {*documented, *_found_by_agents(), *_found_by_a_forge(), *users}
         assert mentioned <= known, document
 
@@ -389,6 +389,7 @@ def test_every_variable_that_an_agent_finds_is_documented_and_no_other(
     queue.answer("a", "the other one", "ann")
     given = agent_command.environment_for(queue.claim("w"), agent="claude")
     given["SWARM_WORKSPACE"] = "of an attempt with a workspace"
+    given |= slot_variables({"name": ["1"]})
     assert sorted(_found_by_agents()) == sorted(name for name in given if "SWARM" in name)
 
 
