@@ -63,14 +63,20 @@ def add_all(
     return new, [spec.id for spec in specs if spec.id not in fresh_ids]
 
 
-def add_named(log: QueueLog, words: str, fields: Mapping[str, Any]) -> str:
+def add_named(
+    log: QueueLog,
+    words: str,
+    fields: Mapping[str, Any],
+    declared: Callable[[], needs.Declared],
+) -> str:
     """Add a task whose id is made from words. Return the id, which no other task has."""
     taken = log.read().entries
     for task_id in names_from(words):
         if task_id in taken:
             continue
         try:
-            new, _ = add_all(log, [spec_from({**fields, "id": task_id})], lambda count: None)
+            spec = spec_from({**fields, "id": task_id})
+            new, _ = add_all(log, [spec], lambda count: None, declared)
         except TaskExists:
             continue  # another process was faster
         if new:

@@ -99,7 +99,9 @@ class TaskQueue:
         if task_id is None:
             given = {"prompt": prompt, **fields}
             words = words_of(spec_from({"id": "task", **given}))
-            return self.get(self._use(lambda log, _: adding.add_named(log, words, given)))
+            return self.get(
+                self._use(lambda log, claims: adding.add_named(log, words, given, claims.declared))
+            )
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
         if known:

@@ -672,6 +672,8 @@ def test_a_run_that_failed_stays_a_problem_until_the_next_run(
     assert viewer.look().queue["ready"] == 1
     queue.done("n", "w", queue.claim("w").token)
     assert not [each for each in look(store).problems if each.task_id == "n"]
+
+
 def test_the_board_shows_who_has_which_slot_and_who_waits(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
