@@ -13,6 +13,7 @@
     ├── CannotRun                126, 127   a command cannot be started: check its name and rights
     ├── StoreError                      3   the store cannot be used, or gives no sure answer
     │   ├── Busy                            another process is changing this record: try again
+    │   ├── LogTrimmed                      lines of a log are gone: begin again with the oldest
     │   └── Unreachable                     the server does not answer: try again later
     ├── GitError                        3   git could not do it: read its own words
     └── TmuxSwarmError                  3   tmux cannot be used, or gives no sure answer
@@ -151,6 +152,19 @@ class StoreError(SwarmError):
 
 class Busy(StoreError):
     """Another process is changing the same record of the store at this moment."""
+
+
+class LogTrimmed(StoreError):
+    """A log was trimmed: the store has forgotten lines that a reader has not read.
+
+    The reader begins again with the oldest line that is left.
+    """
+
+    def __init__(self, log: str) -> None:
+        super().__init__(
+            f"the log {log} was trimmed: lines after this cursor are gone. Read it again from its "
+            "beginning."
+        )
 
 
 class Unreachable(StoreError):
