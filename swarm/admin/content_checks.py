@@ -17,6 +17,7 @@ from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import Store
 from swarm.stores.file.layout import count_leftovers, scratch_directories
+from swarm.stores.folded_log import FoldedLog
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted
 
@@ -35,8 +36,8 @@ class Case:
     store: Store
     locks: LockTable
     tasks: QueueState = field(default_factory=QueueState)
-    cursor: str = ""
-    """The cursor up to which the queue's log was read into `tasks`."""
+    queue: FoldedLog[QueueState] | None = None
+    """The queue's log, of which `tasks` is the state."""
 
 
 def check_log(case: Case) -> Iterator[Check]:
@@ -224,12 +225,10 @@ def _has_failed(case: Case, entry: TaskState) -> bool:
 
 def _read_queue(case: Case) -> None:
     """Read the new lines of the queue's log."""
-    while True:
-        lines, case.cursor = case.store.read_log(TASKS, case.cursor)
-        if not lines:
-            return
-        for line in lines:
-            case.tasks.apply(line)
+    if case.queue is None:
+        case.queue = FoldedLog(case.store, TASKS, QueueState)
+    case.queue.read()
+    case.tasks = case.queue.state
 
 
 def _count(number: int, noun: str) -> str:

@@ -86,6 +86,8 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "source": (str,),
     "next": (str,),
     "fields": (dict,),
+    "ids": (list,),
+    "open": (bool,),
 }
 
 

@@ -172,6 +172,26 @@ class Gates:
         """Note that an agent did a task."""
         self._closings.pop(agent, None)
 
+    def forget(self, task_id: str) -> None:
+        """Forget the gate of a task that was removed."""
+        name = gate_of_task(task_id)
+        for known in (self._gates, self._closings, self._approved):
+            known.pop(name, None)
+
+    def kept(self) -> dict[str, Any]:
+        """Return the gates as JSON values with named fields."""
+        return {
+            "number": self.number,
+            "gates": [gate.as_dict() for gate in self._gates.values()],
+            "closings": self._closings,
+            "approved": self._approved,
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        self.number = kept["number"]
+        self._gates = {each["agent"]: Gate(**each) for each in kept["gates"]}
+        self._closings, self._approved = dict(kept["closings"]), dict(kept["approved"])
+
     def dump(self) -> Any:
         gates = [list(gate.as_dict().values()) for gate in self._gates.values()]
         return [self.number, gates, self._closings, self._approved]

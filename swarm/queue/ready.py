@@ -12,7 +12,7 @@ from bisect import insort
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 
@@ -62,6 +62,14 @@ class ReadyList:
             previous.previous = previous.next = None
             del self._sentinels[node.priority]
             self._priorities.remove(-node.priority)
+
+    def in_order(self) -> Iterator[Any]:
+        """Yield all nodes, in the order in which `best` finds them."""
+        for negative in self._priorities:
+            node = sentinel = self._sentinels[-negative]
+            while node.next is not sentinel:
+                node = node.next  # type: ignore[assignment]
+                yield node
 
     def best(self, fits: Callable[[Any], bool], among: int = 1) -> list[Any]:
         """Return the first nodes for which `fits` is true: at most `among` nodes, all of

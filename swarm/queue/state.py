@@ -47,6 +47,9 @@
     dismiss  running -> running            its agent has the answer, or needs none any more
     cancel   ready, running, asking, submitted -> cancelled
     edit     ready, failed, cancelled: other fields, and no other state
+    remove   done, failed, cancelled       tasks are forgotten, unless a task that has not
+                                           ended comes after them; with `open` also ready
+                                           tasks
     close    a gate                        no claim behind it changes anything
     open     a gate                        claims change the state again
 
@@ -99,6 +102,7 @@ from swarm.queue.events import (
 )
 from swarm.queue.fields.edited import edited
 from swarm.queue.gates import Gates
+from swarm.queue.kept import EVENTS, task_document, task_in
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
 from swarm.queue.ready import ReadyList
@@ -110,7 +114,7 @@ from swarm.system.clock import from_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
     from swarm.queue.questions.question import Question
@@ -136,6 +140,8 @@ class QueueState:
         self.asking: dict[str, TaskState] = {}  # with questions, in the order of the first
         self.questions = 0  # that were ever asked
         self.damaged = 0
+        self.changes = 0  # events that changed something since the log was folded
+        self.folded: dict[str, Any] = {}  # the last line of the last fold, see `folded_log`
         self.gates = Gates()
         self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
@@ -158,7 +164,13 @@ class QueueState:
             "cancel": self._cancel,
             "edit": self._edit,
         }
-        self._gate_events = {"close": self.gates.close, "open": self.gates.open}
+        self._other_events = {
+            "remove": self._remove,
+            "close": self.gates.close,
+            "open": self.gates.open,
+            "fold": lambda record: False,
+            "folded": self._folded,
+        }
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -168,11 +180,14 @@ class QueueState:
             record = parse_event(line)
             op = record["op"]
             if op == "add":
-                return self._add(record, line)
-            if op in self._gate_events:
-                return self._gate_events[op](record)
-            entry = self.entries.get(record["id"])
-            return self._events[op](entry, record) if entry else False
+                changed = self._add(record, line)
+            elif op in self._other_events:
+                changed = self._other_events[op](record)
+            else:
+                entry = self.entries.get(record["id"])
+                changed = self._events[op](entry, record) if entry else False
+            self.changes += changed
+            return changed
         except (ValueError, KeyError, TypeError, OverflowError):
             self.damaged += bool(line.strip())
             return False
@@ -294,13 +309,13 @@ class QueueState:
             *texts,
             *(encode_column([getattr(entry, name) for entry in entries]) for name in COLUMNS),
             list(self.submitted),
-            self.questions,
+            [self.questions, self.changes, self.folded],
             self.gates.dump(),
         ]
 
     def load(self, data: Any) -> None:
-        count, names, texts, *columns, submitted, questions, gates = data
-        self.questions = int(questions)
+        count, names, texts, *columns, submitted, (questions, changes, self.folded), gates = data
+        self.questions, self.changes = int(questions), int(changes)
         self.gates.load(gates)
         ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
         values = [expand(values, count) for values in columns]
@@ -325,6 +340,51 @@ class QueueState:
             raise ValueError
         self.submitted.update((name, self.entries[name]) for name in submitted)
 
+    # Folds ----------------------------------------------------------------------------
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """Yield the whole state as JSON objects with named fields."""
+        yield {
+            "kept": "queue",
+            "questions": self.questions,
+            "damaged": self.damaged,
+            "gates": self.gates.kept(),
+            "ready": [entry.id for entry in self._ready.in_order()],
+            "running": list(self.running),
+            "submitted": list(self.submitted),
+            "asking": list(self.asking),
+            "dependents": self.dependencies.kept(),
+        }
+        for entry in self.entries.values():
+            yield task_document(entry, new_entry)
+
+    def restore(self, documents: Iterator[dict[str, Any]]) -> None:
+        """Set the state of a new object to the state that `kept` returned."""
+        head = next(documents)
+        self.questions, self.damaged = head["questions"], head["damaged"]
+        self.gates.restore(head["gates"])
+        for document in documents:
+            if EVENTS in document:
+                continue
+            entry = task_in(document, new_entry)
+            self.entries[entry.id] = entry
+        for known, names in (
+            (self.running, head["running"]),
+            (self.submitted, head["submitted"]),
+            (self.asking, head["asking"]),
+        ):
+            known.update((name, self.entries[name]) for name in names)
+        self.dependencies.restore(head["dependents"])
+        for name in head["ready"]:
+            self._ready.add(self.entries[name])
+        for entry in self.entries.values():
+            if entry.state == READY and entry.next is None:
+                self._make_ready(entry)
+
+    def _folded(self, record: dict[str, Any]) -> bool:
+        self.folded, self.changes = record, -1  # this event counts
+        return True
+
     # The events -----------------------------------------------------------------------
 
     def _add(self, record: dict[str, Any], line: bytes) -> bool:
@@ -337,21 +397,11 @@ class QueueState:
             return False
         if not all(isinstance(name, str) for name in after):
             raise TypeError
-        entry = TaskState(task_id, line, False, 0, tuple(after), 0)
-        self._set_fields(entry, record)
-        entry.not_before = _moment(record.get("next") or record.get("not_before", ""))
+        entry = new_entry(record, line)
         self.entries[task_id] = entry
         self.dependencies.add(entry)
         self._make_ready(entry)
         return True
-
-    def _set_fields(self, entry: TaskState, record: dict[str, Any]) -> None:
-        """Set the fields by which the queue decides, except `after` and the times."""
-        entry.has_command = "command" in record
-        entry.priority = record.get("priority", 0)
-        entry.max_attempts = record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        entry.agent = sys.intern(record.get("agent", ""))
-        entry.every = sys.intern(record.get("every", ""))
 
     def _edit(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state not in EDITED_IN:
@@ -369,7 +419,7 @@ class QueueState:
         if moves:
             self._ready.discard(entry)  # its priority must not change in the list
         entry.line = line
-        self._set_fields(entry, changed)
+        _set_fields(entry, changed)
         if "after" in fields:
             self.dependencies.replace(entry, after)
         if "every" in fields or "not_before" in fields:
@@ -607,6 +657,38 @@ class QueueState:
         self._end(entry, CANCELLED, record)
         return True
 
+    def _remove(self, record: dict[str, Any]) -> bool:
+        found = self.removable(record["ids"], is_open=record.get("open", False))
+        for entry in found:
+            self.dependencies.forget(entry)
+            self._ready.discard(entry)
+            self.gates.forget(entry.id)
+        names = {entry.id for entry in found}
+        for name in names:
+            del self.entries[name]
+        self._delayed = [each for each in self._delayed if each[1] not in names]
+        heapq.heapify(self._delayed)
+        self.dependencies.forgotten()
+        return bool(found)
+
+    def removable(self, names: Iterable[str], *, is_open: bool = False) -> list[TaskState]:
+        """Return which of these tasks can be removed: those that have ended, and with
+        `is_open` ready tasks, after which no other open task comes.
+        """
+        states = (*ENDED, READY) if is_open else ENDED
+        found = {
+            name: entry
+            for name in names
+            if (entry := self.entries.get(name)) is not None and entry.state in states
+        }
+        after = self.dependencies.open_after(found)
+        while blocked := [
+            name for name in found if any(each.id not in found for each in after.get(name, ()))
+        ]:
+            for name in blocked:
+                del found[name]
+        return list(found.values())
+
     # Parts of the events --------------------------------------------------------------
 
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
@@ -699,3 +781,20 @@ def _is_in_time(entry: TaskState, record: dict[str, Any]) -> bool:
     return not entry.every or (
         record.get("every") == entry.every and (from_iso(record.get("next")) or 0.0) > at
     )
+
+
+def new_entry(record: dict[str, Any], line: bytes) -> TaskState:
+    """Return the task that an event `add` adds."""
+    entry = TaskState(record["id"], line, False, 0, tuple(record.get("after", ())), 0)
+    _set_fields(entry, record)
+    entry.not_before = _moment(record.get("next") or record.get("not_before", ""))
+    return entry
+
+
+def _set_fields(entry: TaskState, record: dict[str, Any]) -> None:
+    """Set the fields by which the queue decides, except `after` and the times."""
+    entry.has_command = "command" in record
+    entry.priority = record.get("priority", 0)
+    entry.max_attempts = record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+    entry.agent = sys.intern(record.get("agent", ""))
+    entry.every = sys.intern(record.get("every", ""))

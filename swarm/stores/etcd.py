@@ -149,6 +149,7 @@ class EtcdStore(ServerStore[Connection]):
             page = get(self._line(log, first), self._line(log, position[0]))
             answer, trimmed_to = self._ask_log(incarnation, log, page)
             numbered = ((int(each.key.rpartition("/")[2]), each) for each in entries(answer))
+            found: list[tuple[Position, bytes]]
             found = [((at,), each.value[_NONCE:]) for at, each in numbered if at > trimmed_to]
             return found[::-1]
 

@@ -294,7 +294,7 @@ class RedisStore(ServerStore[Connection]):
 
         def sent(session: Session[Connection]) -> None:
             if self._incarnation == incarnation:
-                args = [incarnation, _trimmed(log), _entry_id(oldest)]
+                args: list[object] = [incarnation, _trimmed(log), _entry_id(oldest)]
                 _eval(session.connection, _TRIM, keys, args)
 
         self._pool.call(sent)

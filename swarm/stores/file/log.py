@@ -9,8 +9,8 @@ Promised: when `append` returns, its line is in the log, once and whole.  All re
 see the lines in one order.  Rotation neither loses nor reorders a line.  An append that
 failed or was killed may leave its line, or a piece of its line, in the log.
 
-`log_writer` appends, `log_rotation` rotates, `log_trim` trims and `log_reader` reads.  A system call that
-fails raises OSError.
+`log_writer` appends, `log_rotation` rotates, `log_trim` trims, `log_reader` reads.  A
+system call that fails raises OSError.
 """
 
 from __future__ import annotations
