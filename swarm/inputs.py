@@ -8,6 +8,7 @@ from swarm.errors import BadInput
 MAX_NAME_BYTES = 200
 MAX_PLAIN_NAME = 64  # characters
 MAX_TTL = 315_360_000  # seconds: ten years
+_AGES = {"d": 86400, "h": 3600, "m": 60, "s": 1}  # seconds
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 
 # C0, DEL, C1 and the two Unicode line separators: some readers take each of them as a
@@ -131,6 +132,20 @@ def parse_wait(text: str, what: str) -> float:
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
         raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
     return check_wait(float(text))
+
+
+def parse_age(text: str, what: str) -> float:
+    """Return the seconds in an age that a user typed, such as 30d, 12h, 45m or 90s.
+
+    Raise BadInput if the input is invalid.
+    """
+    number, seconds = text[:-1], _AGES.get(text[-1:], 0)
+    plain = number.isascii() and number.replace(".", "", 1).isdigit() and len(text) <= 20
+    if not plain or not seconds:
+        raise BadInput(
+            f"{what} is {text[:40]!r}, but must be an age, such as 30d, 12h, 45m or 90s."
+        )
+    return float(number) * seconds
 
 
 def check_ttl(ttl: float, *, fractions: bool = False) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from swarm import settings
@@ -33,11 +33,11 @@ from swarm.errors import (
 from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
-from swarm.queue import adding, directing, gating
+from swarm.queue import adding, directing, gating, removing
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
-from swarm.queue.events import STATES, is_hash
+from swarm.queue.events import ENDED, STATES, is_hash
 from swarm.queue.fields import editing
 from swarm.queue.fields.naming import words_of
 from swarm.queue.gates import Gate
@@ -47,6 +47,7 @@ from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.questions import asking
 from swarm.queue.questions.held import HeldQuestion
 from swarm.queue.questions.question import PERSON, QUESTION, SOURCES, Question, ask_fields
+from swarm.queue.state import QueueState
 from swarm.queue.submission import Landed, Submission, check_fields
 from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.stores.contract import StoreLike
@@ -619,6 +620,38 @@ class TaskQueue:
         asked = {**(changes or {}), **fields}
         return self._use(lambda log, claims: editing.edit(log, claims, task_id, worker, asked))
 
+    def remove(self, task_id: str, worker: str) -> None:
+        """Remove a task that has ended, or that no worker has and that has not begun.
+
+        What it has cost still counts, and its saved work stays. Raise WrongState if a
+        worker has it, or if an open task comes after it.
+        """
+        check_name(worker, "worker")
+        self._use(lambda log, _: removing.remove(log, task_id, worker))
+
+    def clear(
+        self,
+        states: Collection[str],
+        worker: str,
+        *,
+        older_than: float = 0.0,
+        dry_run: bool = False,
+    ) -> list[str]:
+        """Remove all tasks in these states (done, failed, cancelled) that ended
+        `older_than` seconds ago or earlier. Return their ids.
+
+        A task after which an open task comes stays. With `dry_run`, only return the ids.
+        """
+        check_name(worker, "worker")
+        if unknown := [state for state in states if state not in ENDED]:
+            raise BadInput(
+                f"{unknown[0][:40]!r} is not a state of a task that has ended: use one of "
+                f"{' '.join(ENDED)}."
+            )
+        if dry_run:
+            return self._use(lambda log, _: removing.removable(log, states, older_than))
+        return self._use(lambda log, _: removing.clear(log, states, older_than, worker))
+
     def close_gate(self, agent: str, until: float | None, reason: str, worker: str) -> Gate:
         """Close the gate of an agent, or of all workers with "*". Return the gate.
 
@@ -705,6 +738,12 @@ class TaskQueue:
     def gates(self) -> list[Gate]:
         """Return the gates that are closed now."""
         return self._use(lambda log, _: log.read().gates.closed(log.clock.now()))
+
+    def state(self) -> QueueState:
+        """Return the state of the queue as of the last read, for programs that only look
+        at it.
+        """
+        return self._use(lambda log, _: log.state)
 
     def wait(self, timeout: float) -> bool:
         """Wait until the queue has changed since the last call that read it.

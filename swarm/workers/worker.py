@@ -24,6 +24,7 @@ from swarm.stores import cleaners
 from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.stores.file.layout import RESULTS
+from swarm.upkeep.upkeep import Upkeep
 from swarm.workers import output
 from swarm.workers.attempt import Attempt
 from swarm.workers.function import Function, FunctionAttempt, check_function, name_of
@@ -174,9 +175,11 @@ class SmartWorker:
             on_event=self._on_event,
             must_end=lambda: WORKER_STOPPED if self._stopping else "",
         )
+        upkeep = Upkeep(self._default_store.store(), self.queue, self._results_dir())
         while not self._stopping:
             try:
                 line.run()
+                upkeep.run()
                 claim = self._claim()
                 reached = True
                 warned = False

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.cli.queue import edit, plans, question_text, task_output, task_text
+from swarm.cli.queue import clear, edit, plans, question_text, task_output, task_text
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
@@ -515,4 +515,5 @@ COMMANDS = {
             ),
         ),
     ),
+    **clear.COMMANDS,
 }
