@@ -22,7 +22,7 @@ from swarm.notify.event import (
 )
 from swarm.notify.recent import Recent
 from swarm.queue.events import FAILED, READY, RUNNING, SUBMITTED, parse_event
-from swarm.queue.kept import EVENTS
+from swarm.queue.retention.documents import EVENTS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import foreign_name

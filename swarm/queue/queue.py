@@ -33,7 +33,7 @@ from swarm.errors import (
 from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
-from swarm.queue import adding, directing, gating, removing
+from swarm.queue import adding, directing, gating
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
@@ -47,6 +47,7 @@ from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.questions import asking
 from swarm.queue.questions.held import HeldQuestion
 from swarm.queue.questions.question import PERSON, QUESTION, SOURCES, Question, ask_fields
+from swarm.queue.retention import removing
 from swarm.queue.state import QueueState
 from swarm.queue.submission import Landed, Submission, check_fields
 from swarm.queue.task import Task, TaskSpec, spec_from

@@ -102,10 +102,10 @@ from swarm.queue.events import (
 )
 from swarm.queue.fields.edited import edited
 from swarm.queue.gates import Gates
-from swarm.queue.kept import EVENTS, task_document, task_in
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
 from swarm.queue.ready import ReadyList
+from swarm.queue.retention.documents import EVENTS, task_document, task_in
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.submission import Landed, submission_in_log
 from swarm.queue.task import DEFAULT_MAX_ATTEMPTS

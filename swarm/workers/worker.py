@@ -24,12 +24,12 @@ from swarm.stores import cleaners
 from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.stores.file.layout import RESULTS
-from swarm.upkeep.upkeep import Upkeep
 from swarm.workers import output
 from swarm.workers.attempt import Attempt
 from swarm.workers.function import Function, FunctionAttempt, check_function, name_of
 from swarm.workers.launch import Agent, CommandAgent
 from swarm.workers.presence import Announcement, announce
+from swarm.workers.upkeep.upkeep import Upkeep
 from swarm.workers.verdict import (
     ASKED,
     DONE,

@@ -12,8 +12,8 @@ from swarm.stores.default import DefaultStore, default_store
 from swarm.stores.file.layout import RESULTS
 from swarm.terminal import output
 from swarm.terminal.text import shown
-from swarm.upkeep.queue_log import LogUpkeep
-from swarm.upkeep.results import remove_old
+from swarm.workers.upkeep.queue_log import LogUpkeep
+from swarm.workers.upkeep.results import remove_old
 
 _STATES = {
     "--done": (DONE,),

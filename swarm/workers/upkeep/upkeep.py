@@ -10,8 +10,8 @@ from swarm.locks.table import LockTable
 from swarm.project.config import load
 from swarm.queue.queue import TaskQueue
 from swarm.stores.contract import Store
-from swarm.upkeep.queue_log import NAMESPACE, LogUpkeep
-from swarm.upkeep.results import remove_old
+from swarm.workers.upkeep.queue_log import NAMESPACE, LogUpkeep
+from swarm.workers.upkeep.results import remove_old
 
 _LOG_INTERVAL = 30.0  # seconds between two looks at the length of the log
 _RESULTS_INTERVAL = 3600.0  # seconds between two looks at old results
