@@ -53,7 +53,8 @@ def clear(call: Call) -> int:
     gone = None
     if with_results:
         path = f"{DefaultStore(None).state_dir().path}/{RESULTS}"
-        gone = remove_old(path, queue.state(), store.clock.now(), age, dry_run=dry_run)
+        now = store.clock.now()
+        gone = remove_old(path, queue.state(), now, age, removed=names, dry_run=dry_run)
         fields["results"] = {"files": gone.files, "bytes": gone.bytes}
     if call.answer(fields):
         return 0
