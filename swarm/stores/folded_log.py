@@ -119,6 +119,15 @@ class FoldedLog(LogFold[F]):
             at.rebuilt = None
         return lines
 
+    def _put_back(self, at: Position[F]) -> None:
+        rebuilt: _Rebuilt | None = at.rebuilt
+        if rebuilt is None or not rebuilt.may_lack_lines:
+            super()._put_back(at)
+
+    def _save(self, at: Position[F]) -> None:
+        if at.rebuilt is None:
+            super()._save(at)
+
     def _apply_one(self, at: Position[F], line: bytes) -> bool:
         changed = at.state.apply(line)
         if at.rebuilt is not None and (found := at.rebuilt.add(line)) is not None:
@@ -140,6 +149,11 @@ class _Rebuilt:
         self.has_begun = False
         self.is_trimmed = False
         self._open: dict[str, _OpenFold] = {}
+
+    @property
+    def may_lack_lines(self) -> bool:
+        """Whether the state so far may be without what a fold has, which was not read."""
+        return self.is_trimmed or bool(self._open)
 
     def add(self, line: bytes) -> _OpenFold | None:
         """Add the next line of the log. Return the fold that is complete with it."""

@@ -139,6 +139,38 @@ def test_a_trimmed_log_without_a_fold_is_an_error_and_never_an_empty_queue(
         TaskQueue(store).tasks()
 
 
+def test_a_state_that_is_not_whole_yet_is_never_saved_or_shown(
+    store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    monkeypatch.setattr(folded_log, "MAX_PART", 300)
+    folded(store, clock)
+    before, read_log = shown(store), store.read_log
+    monkeypatch.setattr(FoldedLog, "SNAPSHOT_EVERY", 1)
+    reads, failing = 0, True
+
+    def one_line(log: str, cursor: str = "", limit: int = 0) -> tuple[list[bytes], str]:
+        nonlocal reads
+        reads += 1
+        if failing and reads == 4:
+            raise StoreError("the server does not answer")
+        return read_log(log, cursor, 0)
+
+    monkeypatch.setattr(store, "read_log", one_line)
+    saved: list[int] = []
+    monkeypatch.setattr(
+        store, "cache_put", lambda name, data: saved.append(json.loads(data)["state"][0])
+    )
+    fold = FoldedLog(store, LOG, QueueState, snapshot="nothing")
+    with pytest.raises(StoreError):
+        fold.append(b'{"op": "fly"}')
+    failing = False
+    assert len(fold.state) == 6
+    fresh = FoldedLog(store, LOG, QueueState, snapshot="nothing")
+    fresh.append(b'{"op": "fly", "id": "a"}')
+    assert set(saved) <= {6} and shown(store) == before
+
+
 def test_a_long_queue_is_folded_in_parts(store: Store, clock: HandClock) -> None:
     queue = TaskQueue(store)
     text = 'ä\u2028"\\' * 40_000
