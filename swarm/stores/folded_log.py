@@ -182,7 +182,10 @@ class _OpenFold:
         self.since: list[bytes] = []
 
     def is_whole(self, last: dict[str, Any]) -> bool:
-        return len(self.parts) == last.get("parts") and _checksum(self.parts) == last["checksum"]
+        return last.get("op") == "folded" and (len(self.parts), _checksum(self.parts)) == (
+            last.get("parts"),
+            last.get("checksum"),
+        )
 
     def documents(self) -> Iterator[dict[str, Any]]:
         for text in "".join(self.parts).split("\n"):
