@@ -20,7 +20,7 @@ from swarm.locks.record import Lock
 from swarm.queue.events import LOG
 from swarm.queue.log import QueueLog
 from swarm.queue.state import QueueState
-from swarm.stores.log_fold import LogFold
+from swarm.stores.folded_log import FoldedLog
 from swarm.system.clock import from_iso, to_iso
 
 TASK = "t"
@@ -111,7 +111,7 @@ def _behind_gate(world: World, line: bytes) -> list[int]:
 def queue_log(port: Port, state: type[QueueState] = QueueState) -> QueueLog:
     """Return a queue's log of this world, with this state."""
     log = QueueLog(_Store(port))  # type: ignore[arg-type]
-    log.fold = LogFold(log.store, LOG, state)
+    log.fold = FoldedLog(log.store, LOG, state)
     log.locks = _Locks(port)  # type: ignore[assignment]
     log.submission_locks = _NoLocks()  # type: ignore[assignment]
     log.status = _Status()  # type: ignore[assignment]
@@ -187,6 +187,9 @@ class _Store:
 
     def continues(self, before: str, after: str) -> bool:
         return True
+
+    def is_trimmed(self, log: str) -> bool:
+        return False
 
     def cache_get(self, name: str) -> None:
         return None
