@@ -103,8 +103,24 @@ def more_events() -> st.SearchStrategy[dict[str, Any]]:
             "open": st.booleans(),
         }
     )
+    edit = st.fixed_dictionaries(
+        {
+            "op": st.just("edit"),
+            "id": names,
+            "fields": st.fixed_dictionaries(
+                {},
+                optional={
+                    "priority": st.integers(-1, 1),
+                    "after": st.lists(names, max_size=2, unique=True),
+                    "not_before": st.just("2026-02-02T11:00:00.000Z"),
+                },
+            ),
+            "next": st.sampled_from(["", "2026-02-02T11:00:00.000Z"]),
+            "at": at,
+        }
+    )
     damaged = st.just({"op": "fly"})
-    return st.one_of(events(), events(), events(), question, remove, damaged)
+    return st.one_of(events(), events(), events(), question, remove, edit, damaged)
 
 
 def seen(queue: QueueState) -> Any:
@@ -624,9 +640,8 @@ def test_append_returns_whether_its_line_changed_the_queue(
 
 def everything(queue: QueueState) -> Any:
     """Return all that users of the state can see, with the order of ready tasks."""
+    queue.advance(1e10)
     order = [entry.id for entry in queue.best(1e10, (), 100)]
-    fresh = QueueState()
-    fresh.load(json.loads(json.dumps(queue.dump())))
     return seen(queue), order, queue.damaged, list(queue.asking), list(queue.running)
 
 
