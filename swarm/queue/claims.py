@@ -88,7 +88,8 @@ class Claims:
             if self._log.state.gates.against("", asked):
                 break
             tried |= self._log.state.gates.tasks(asked)
-            entry = self._choice.next(tried, claimant.accepted)
+            closed = self._log.state.gates.labels(asked)
+            entry = self._choice.next(tried, claimant.accepted.without(closed))
             if entry is None:
                 break
             try:
@@ -128,8 +129,11 @@ class Claims:
             raise WrongState(
                 task_id, f"{name} needs a worker with --agent {foreign_name(entry.agent)}."
             )
+        if not claimant.accepted.fits_labels(entry.labels):
+            labels = " or ".join(map(foreign_name, sorted(claimant.accepted.labels)))
+            raise WrongState(task_id, f"{name} does not have the label {labels}.")
         claimant.may_begin(entry)  # closes the gate of the task if not
-        if gate := self._log.state.gates.against(task_id, self._asked(claimant)):
+        if gate := self._log.state.gates.against(task_id, self._asked(claimant), entry.labels):
             raise refusal(gate, self._log.clock.now())
         return self._claim(entry, claimant)
 
@@ -194,7 +198,7 @@ class Claims:
                 if entry.state == FAILED and entry.token == token:
                     about = {"token": token, "attempts": entry.attempts}
                     log.status.append("ERROR", worker, task_id, entry.reason, about)
-                elif gate := log.state.gates.against(task_id, asked):
+                elif gate := log.state.gates.against(task_id, asked, entry.labels):
                     raise refusal(gate, log.clock.now())
                 raise WrongState(task_id, f"{foreign_name(task_id)} is {entry.shown_state} now.")
             meta: dict[str, Any] = {"token": token, "attempt": entry.attempts}
@@ -265,6 +269,12 @@ class Claims:
             return NoTask("finished", accepted.why_left([*state.left_by(accepted), *others]))
         asked = self._asked(claimant)
         if gate := state.gates.against("", asked):
+            return refusal(gate, now)
+        if (closed := state.gates.labels(asked)) and (
+            paused := state.best(now, (), 1, accepted.only(closed))
+        ):
+            gate = state.gates.against(paused[0].id, asked, paused[0].labels)
+            assert gate is not None
             return refusal(gate, now)
         holders = {entry.id: entry.worker for entry in state.running.values()} | {
             name: holder for name, (_, holder) in self._choice.held.items()

@@ -47,6 +47,8 @@
     dismiss  running -> running            its agent has the answer, or needs none any more
     cancel   ready, running, asking, submitted -> cancelled
     close    a gate                        no claim behind it changes anything
+             running -> running            with `halt`, of a pause: its attempt must end, and
+                                           counts only if it is done or submitted
     open     a gate                        claims change the state again
 
 An attempt counts if its worker was told that it has the task. A process can sleep past
@@ -54,7 +56,8 @@ its lease at any moment, also just before it writes its claim: then others take 
 from a claim of which no worker was told. The process finds its lease over, writes
 `void`, and the attempt does not count, whichever line came first. A process that is
 killed before it can write `void` uses an attempt up: no log tells it from a worker that
-was told.
+was told. An attempt that was halted does not count either, however it ends without a
+result: its worker fails, releases or dies.
 
 A question ends with its claim, unless the claim ended with a question: then all its
 questions are parked. Permissions that the agent held end in any case, because their tool
@@ -89,10 +92,10 @@ from swarm.queue.events import (
     SUBMITTED,
     parse_event,
 )
-from swarm.queue.gates import Gates
+from swarm.queue.gates import EVERYONE, Gates, gate_of_label, is_pause
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
-from swarm.queue.ready import ReadyList
+from swarm.queue.ready import ReadyTasks
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.submission import Landed, submission_in_log
 from swarm.queue.task import DEFAULT_MAX_ATTEMPTS
@@ -108,6 +111,7 @@ if TYPE_CHECKING:
 
 _SOME = 100
 _DIED = "its worker {worker} was gone"
+_SOMEBODY = "a user"  # that halted, if the event does not name it
 
 
 class QueueState:
@@ -115,7 +119,7 @@ class QueueState:
     invalid lines.
     """
 
-    VERSION = 8
+    VERSION = 9
 
     def __init__(self) -> None:
         self.entries: dict[str, TaskState] = {}
@@ -125,7 +129,8 @@ class QueueState:
         self.questions = 0  # that were ever asked
         self.damaged = 0
         self.gates = Gates()
-        self._ready = ReadyList()
+        self._ready = ReadyTasks()
+        self._label_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._delayed: list[tuple[float, str]] = []  # when, which
         self.dependencies = Dependencies(self.entries)
         self._events = {
@@ -144,7 +149,7 @@ class QueueState:
             "dismiss": self._dismiss,
             "cancel": self._cancel,
         }
-        self._gate_events = {"close": self.gates.close, "open": self.gates.open}
+        self._gate_events = {"close": self._close, "open": self.gates.open}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -188,7 +193,7 @@ class QueueState:
         def fits(entry: TaskState) -> bool:
             return entry.id not in skip and accepted.fits(entry)
 
-        found: list[TaskState] = self._ready.best(fits, among)
+        found: list[TaskState] = self._ready.best(fits, among, accepted.fits_labels)
         return found
 
     def is_finished(self, accepted: Accepted = ALL, dead: Container[str] = ()) -> bool:
@@ -207,12 +212,16 @@ class QueueState:
             return False
         if any(map(accepted.fits, delayed)):
             return False
-        return not self._ready.best(accepted.fits)
+        return not self._ready.best(accepted.fits, 1, accepted.fits_labels)
 
     def left_by(self, accepted: Accepted) -> list[TaskState]:
         """Return some of the ready tasks that a worker does not accept."""
         found: list[TaskState] = self._ready.best(lambda entry: not accepted.fits(entry), _SOME)
         return found
+
+    def halted(self) -> list[TaskState]:
+        """Return the running tasks whose attempts must end."""
+        return [entry for entry in self.running.values() if entry.halted]
 
     def next_due(self) -> float | None:
         """Return the time at which the next delayed task is ready again, or at which the
@@ -270,6 +279,7 @@ class QueueState:
         ):
             raise ValueError
         for entry in self.entries.values():
+            entry.labels = self._shared(entry.labels)
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
             if entry.questions:
@@ -300,9 +310,11 @@ class QueueState:
             record.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
         )
         agent = sys.intern(record.get("agent", ""))
+        labels = tuple(map(sys.intern, record.get("labels", ())))
         entry = TaskState(
             task_id, line, "command" in record, priority, tuple(after), attempts, agent
         )
+        entry.labels = self._shared(labels)
         self.entries[task_id] = entry
         self.dependencies.add(entry)
         self._make_ready(entry)
@@ -314,11 +326,14 @@ class QueueState:
             return False
         took_over = entry.state == RUNNING
         gives_up = took_over and entry.is_last_attempt
-        if not gives_up and self.gates.against(entry.id, record):
+        if not gives_up and self.gates.against(entry.id, record, entry.labels):
             return False
         before, entry.token = entry.token, token
-        if took_over:
+        if took_over and entry.halted:
+            entry.attempts -= 1
+        elif took_over:
             entry.lapsed = (*entry.lapsed, before)
+        if took_over:
             died = _DIED.format(worker=entry.worker)
             self._remember(
                 entry, of(entry.last_attempt).after_failure({"reason": died}, entry.by_agent)
@@ -407,6 +422,7 @@ class QueueState:
         if record.get("final") or entry.is_last_attempt:
             self._end(entry, FAILED, record)
         else:
+            entry.attempts -= bool(entry.halted)
             self._back(entry, record, delay=delay)
         return True
 
@@ -529,6 +545,19 @@ class QueueState:
         self._end(entry, CANCELLED, record)
         return True
 
+    def _close(self, record: dict[str, Any]) -> bool:
+        changed, name = self.gates.close(record), record["gate"]
+        if not record.get("halt") or not is_pause(name):
+            return changed
+        halted = [
+            entry
+            for entry in self.running.values()
+            if not entry.halted and (name == EVERYONE or name in map(gate_of_label, entry.labels))
+        ]
+        for entry in halted:
+            entry.halted = sys.intern(record.get("worker", "") or _SOMEBODY)
+        return changed or bool(halted)
+
     # Parts of the events --------------------------------------------------------------
 
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
@@ -563,8 +592,12 @@ class QueueState:
 
     def _move(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state
+        entry.halted = ""
         entry.changed_at = record.get("at", "")
         entry.reason = reason or record.get("reason", "")
+
+    def _shared(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        return self._label_sets.setdefault(labels, labels)
 
     def _remember(self, entry: TaskState, previous: Previous) -> None:
         entry.last_attempt = previous.columns

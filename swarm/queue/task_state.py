@@ -39,8 +39,10 @@ class TaskState(Node):
         "changed_at",
         "delay",
         "ended_by",
+        "halted",
         "has_command",
         "id",
+        "labels",
         "landed",
         "lapsed",
         "last_attempt",
@@ -79,8 +81,11 @@ class TaskState(Node):
         submission: tuple[Any, ...] = (),
         landed: tuple[Any, ...] = (),
         questions: tuple[Sequence[Any], ...] = (),
+        labels: tuple[str, ...] = (),
+        halted: str = "",
     ) -> None:
         self.next = self.previous = None
+        self.order = 0
         self.id = task_id
         self.line = line
         self.has_command = has_command
@@ -112,6 +117,10 @@ class TaskState(Node):
         self.landed = landed
         # The fields of each `Question` of the last claim that was not dismissed.
         self.questions = questions
+        # Tasks with equal labels share one tuple.
+        self.labels = labels
+        # The user that halted the running claim, "" if it may go on.
+        self.halted = halted
         # The number of tasks in `after` that are not done.
         self.open_dependencies = 0
 
@@ -131,7 +140,8 @@ class TaskState(Node):
 
     @property
     def is_last_attempt(self) -> bool:
-        return self.attempts >= self.max_attempts
+        # an attempt that was halted does not count
+        return self.attempts - bool(self.halted) >= self.max_attempts
 
     @property
     def landed_token(self) -> int:
@@ -201,6 +211,8 @@ COLUMNS = (
     "submission",
     "landed",
     "questions",
+    "labels",
+    "halted",
 )
 
 
