@@ -101,29 +101,21 @@ class Staffing:
     def _unserved(self) -> list[Problem]:
         """Return a problem for each kind of ready tasks that no worker accepts."""
         accepted = list({_key(presence): _accepted(presence) for presence in self.living}.values())
-        groups: dict[tuple[str, bool], list[TaskState]] = {}
+        alike: dict[tuple[str, bool, tuple[str, ...]], list[TaskState]] = {}
         for entry in self._ready():
-            groups.setdefault((entry.agent, entry.has_command), []).append(entry)
-        found = []
-        for (agent, has_command), entries in groups.items():
+            alike.setdefault((entry.agent, entry.has_command, entry.labels), []).append(entry)
+        groups: dict[tuple[object, ...], list[TaskState]] = {}
+        for (agent, has_command, labels), entries in alike.items():
             if any(each.fits(entries[0]) for each in accepted):
                 continue
-            many = len(entries) > 1
-            what = f"{len(entries)} tasks" if many else "it"
-            if agent:
-                text = f"{what} need{'s' * (not many)} agent {foreign_name(agent)}"
-                fix = f"swarm worker --id {quoted(f'{agent}-1')} --agent {quoted(agent)}"
-            elif has_command:
-                text = f"{what} {'have' if many else 'has'} a command, which only a worker without "
-                text += "an agent or with --allow-commands runs"
-                fix = "swarm worker --id commands-1"
+            if any(each.fits_but_for_labels(entries[0]) for each in accepted):
+                groups.setdefault(("labels", labels), []).extend(entries)
             else:
-                text = f"{what} need{'s' * (not many)} an agent"
-                fix = "swarm worker --id claude-1 --agent claude"
-            text += ", and no such worker runs"
-            first = entries[0]
-            found.append(Problem("unserved", first.id, "", first.since, text, fix))
-        return found
+                groups.setdefault((agent, has_command), []).extend(entries)
+        return [
+            _label_problem(entries) if kind[0] == "labels" else _kind_problem(entries)
+            for kind, entries in groups.items()
+        ]
 
     def _idle_problem(self, counts: Mapping[str, int]) -> Problem:
         ready, submitted = counts[READY], counts[SUBMITTED]
@@ -142,15 +134,51 @@ class Staffing:
         return f"swarm up --agent {quoted(min(agents, default='claude'))}"
 
 
-def _key(presence: Presence) -> tuple[str, bool]:
-    return presence.agent, presence.accepts_commands
+def _key(presence: Presence) -> tuple[str, bool, frozenset[str]]:
+    return presence.agent, presence.accepts_commands, frozenset(presence.labels)
 
 
 def _accepted(presence: Presence) -> Accepted:
     """Return the tasks that a worker accepts."""
     if not presence.agent:
-        return Accepted(True)
-    return Accepted(None if presence.accepts_commands else False, presence.agent)
+        return Accepted(True, labels=presence.labels)
+    return Accepted(None if presence.accepts_commands else False, presence.agent, presence.labels)
+
+
+def _kind_problem(entries: list[TaskState]) -> Problem:
+    """Return the problem of tasks for whose agent or command no worker runs."""
+    first, many = entries[0], len(entries) > 1
+    what = f"{len(entries)} tasks" if many else "it"
+    if first.agent:
+        text = f"{what} need{'s' * (not many)} agent {foreign_name(first.agent)}"
+        fix = f"swarm worker --id {quoted(f'{first.agent}-1')} --agent {quoted(first.agent)}"
+    elif first.has_command:
+        text = f"{what} {'have' if many else 'has'} a command, which only a worker without "
+        text += "an agent or with --allow-commands runs"
+        fix = "swarm worker --id commands-1"
+    else:
+        text = f"{what} need{'s' * (not many)} an agent"
+        fix = "swarm worker --id claude-1 --agent claude"
+    text += ", and no such worker runs"
+    return Problem("unserved", first.id, "", first.since, text, fix)
+
+
+def _label_problem(entries: list[TaskState]) -> Problem:
+    """Return the problem of tasks that workers could do if they had other labels."""
+    first, many = entries[0], len(entries) > 1
+    what = f"{len(entries)} tasks have" if many else "it has"
+    if first.labels:
+        names = " and ".join(map(foreign_name, first.labels))
+        text = f"{what} the label{'s' * (len(first.labels) > 1)} {names}"
+    else:
+        text = f"{what} no label"
+    text += ", and every worker that could do " + ("them" if many else "it")
+    text += " takes only tasks with other labels" if first.labels else " takes only some labels"
+    name = quoted(f"{first.labels[0]}-1" if first.labels else "worker-1")
+    agent = first.agent or ("" if first.has_command else "claude")
+    fix = f"swarm worker --id {name}" + (f" --agent {quoted(agent)}" if agent else "")
+    fix += "".join(f" --label {quoted(label)}" for label in first.labels[:1])
+    return Problem("unserved", first.id, "", first.since, text, fix)
 
 
 def _died_problem(presence: Presence) -> Problem:

@@ -62,11 +62,11 @@ class Accepted:
         return Accepted(self.command, self.agent, self.labels, self.closed, labels)
 
     def fits(self, entry: TaskState) -> bool:
-        return (
-            (self.command is None or entry.has_command == self.command)
-            and self.fits_agent(entry)
-            and self.fits_labels(entry.labels)
-        )
+        return self.fits_but_for_labels(entry) and self.fits_labels(entry.labels)
+
+    def fits_but_for_labels(self, entry: TaskState) -> bool:
+        fits_command = self.command is None or entry.has_command == self.command
+        return fits_command and self.fits_agent(entry)
 
     def fits_labels(self, labels: Iterable[str]) -> bool:
         """Return whether tasks with these labels fit, as far as labels decide."""
@@ -101,13 +101,15 @@ class Claimant(FrozenRecord):
     """A worker that claims a task.
 
     `ttl` is the lease of its claims, in seconds. `bound`: the lock is free as soon as
-    this process ends. `budget` and `task_budget` are what may be spent, 0 if there is no
-    limit. `may_begin` returns whether the cost of a task allows another attempt.
+    this process ends. `looks_for_halt`: this process looks at the log while it works.
+    `budget` and `task_budget` are what may be spent, 0 if there is no limit. `may_begin`
+    returns whether the cost of a task allows another attempt.
     """
 
     worker: str
     ttl: float
     bound: bool = False
+    looks_for_halt: bool = False
     accepted: Accepted = ALL
     budget: float = 0.0
     task_budget: float = 0.0

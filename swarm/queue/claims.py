@@ -17,6 +17,7 @@ from typing import Any
 
 from swarm.errors import LockHeld, NoTask, StoreError, WrongState
 from swarm.locks.record import Lock
+from swarm.queue import halting
 from swarm.queue.accepted import Claimant
 from swarm.queue.choice import TaskChoice
 from swarm.queue.ending import Ending, Endings
@@ -85,6 +86,7 @@ class Claims:
         while len(errors) < _MAX_UNUSABLE_LOCKS:
             asked = self._read(claimant)
             answer_due(self._log)
+            halting.tell(self._log)
             if self._log.state.gates.against("", asked):
                 break
             tried |= self._log.state.gates.tasks(asked)
@@ -110,6 +112,7 @@ class Claims:
         """Claim this task. Raise NoTask, LockHeld or WrongState."""
         self._void()
         entry, name = self._log.entry(task_id), foreign_name(task_id)
+        halting.tell(self._log)
         if entry.state in ENDED:
             raise WrongState(task_id, f"{name} is {entry.state}: there is nothing to do.")
         if entry.state == SUBMITTED:
@@ -187,7 +190,12 @@ class Claims:
         lock: Lock | None = None
         is_open = False  # whether the log may have the claim
         try:
-            lock = log.locks.acquire(task_id, worker, ttl, bound=claimant.bound, above=entry.token)
+            about: dict[str, Any] = {}
+            if claimant.looks_for_halt:
+                about = {"about": {halting.LOOKS_FOR_HALT: True}}
+            lock = log.locks.acquire(
+                task_id, worker, ttl, bound=claimant.bound, above=entry.token, **about
+            )
             token = lock.token or 0
             self._check_lease(task_id, began, ttl)
             asked = self._asked(claimant)

@@ -25,6 +25,12 @@ from swarm.queue.log import QueueLog
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import duration, foreign, foreign_name, money, quoted, shorten
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from swarm.queue.state import QueueState
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0  # seconds
 _JITTER = 0.25  # the random part of a pause, at most
 _MAX_REASON = 500  # characters
@@ -41,9 +47,10 @@ def close_gate(
     budget: float = 0.0,
     spent: float = 0.0,
     halt: bool = False,
+    observe: Callable[[QueueState], object] = lambda state: None,
 ) -> Gate:
     """Close a gate until a time, and return it as it is then. `halt` ends the attempts
-    that run, see `queue.halting`.
+    that run, see `queue.halting`. `observe` is called with the state right after that.
 
     `until` is in seconds since 1970; infinity means until a user opens the gate. None,
     or a time that is over, means for a pause. A gate that is closed for as long already
@@ -54,6 +61,7 @@ def close_gate(
     known = gates.find(name, now)
     if until is None or until <= now:
         if known is not None and not halt:
+            observe(log.state)
             return known
         until = now + pause(gates.closings(name))
     if math.isnan(until) or (until > _LATEST and not math.isinf(until)):
@@ -69,7 +77,7 @@ def close_gate(
         spent=spent or None,
         halt=halt or None,
     )
-    log.append(line)
+    log.fold.append(line, observe)
     return log.state.gates.get(name) or Gate(name, "", log.now(), reason, worker)
 
 

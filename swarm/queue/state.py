@@ -223,6 +223,14 @@ class QueueState:
         """Return the running tasks whose attempts must end."""
         return [entry for entry in self.running.values() if entry.halted]
 
+    def under(self, gate: str) -> list[TaskState]:
+        """Return the running tasks that this pause is for."""
+        return [
+            entry
+            for entry in self.running.values()
+            if gate == EVERYONE or gate in map(gate_of_label, entry.labels)
+        ]
+
     def next_due(self) -> float | None:
         """Return the time at which the next delayed task is ready again, or at which the
         next default answer counts. Return None if there is neither.
@@ -549,11 +557,7 @@ class QueueState:
         changed, name = self.gates.close(record), record["gate"]
         if not record.get("halt") or not is_pause(name):
             return changed
-        halted = [
-            entry
-            for entry in self.running.values()
-            if not entry.halted and (name == EVERYONE or name in map(gate_of_label, entry.labels))
-        ]
+        halted = [entry for entry in self.under(name) if not entry.halted]
         for entry in halted:
             entry.halted = sys.intern(record.get("worker", "") or _SOMEBODY)
         return changed or bool(halted)

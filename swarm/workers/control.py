@@ -1,4 +1,6 @@
-"""When an attempt must end, and how soon: its lease was lost, or its worker is stopped."""
+"""When an attempt must end, and how soon: its lease was lost, its worker is stopped, or
+it was halted.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import math
 
 from swarm.errors import LockLost
 from swarm.locks.lease import Lease
+from swarm.terminal.text import foreign_name
 from swarm.workers.verdict import WORKER_STOPPED
 from swarm.workers.wakeup import Wakeup
 
@@ -13,12 +16,14 @@ from swarm.workers.wakeup import Wakeup
 class Control:
     """Why one attempt must end.
 
-    `stops` counts the calls of `stop`, `lost` says how the lease was lost. Use a Control
-    in a `with` block; `wakeup` ends every sleep of the attempt in it.
+    `stops` counts the calls of `stop`, `lost` says how the lease was lost, `halted` is
+    the user that halted the attempt. Use a Control in a `with` block; `wakeup` ends every
+    sleep of the attempt in it.
     """
 
     def __init__(self, grace: float = 0.0) -> None:
         self.stops = 0
+        self.halted = ""
         self.lost: LockLost | None = None
         self.lease: Lease | None = None
         self.wakeup = Wakeup()
@@ -28,6 +33,19 @@ class Control:
         """Stop the attempt. Any thread and any signal handler may call this method."""
         self.stops += 1
         self.wakeup.wake()
+
+    def halt(self, by: str) -> None:
+        """Stop the attempt, because a user halted it. Any thread may call this method."""
+        self.halted = by
+        self.wakeup.wake()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stops > 0 or bool(self.halted)
+
+    @property
+    def why_stopped(self) -> str:
+        return f"halted by {foreign_name(self.halted)}" if self.halted else WORKER_STOPPED
 
     def on_lost(self, lost: LockLost) -> None:
         self.lost = lost
@@ -46,7 +64,7 @@ class Control:
         self.look_at_the_clock()
         if self.lost is not None:
             return f"the lease was lost: {self.lost}"
-        return WORKER_STOPPED if self.stops else ""
+        return self.why_stopped if self.is_stopped else ""
 
     def raise_if_lost(self) -> None:
         """Raise LockLost if the lease is lost."""
