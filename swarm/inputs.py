@@ -133,6 +133,18 @@ def parse_wait(text: str, what: str) -> float:
     return check_wait(float(text))
 
 
+def parse_duration(text: str, what: str) -> float:
+    """Return the seconds that a user typed: a number with s, m, h or d behind it, or of
+    seconds. Raise BadInput if the input is invalid or 0.
+    """
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}.get(text[-1:])
+    number = text if factor is None else text[:-1]
+    is_number = number.isascii() and number.replace(".", "", 1).isdigit() and len(number) <= 12
+    if not is_number or float(number) <= 0:
+        raise BadInput(f"{what} is {text[:40]!r}, but must be a time such as 90, 30m, 2h or 1d.")
+    return float(number) * (factor or 1.0)
+
+
 def check_ttl(ttl: float, *, fractions: bool = False) -> float:
     """Return the TTL that a program passes. Raise BadInput if the TTL is out of range."""
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1 <= ttl <= MAX_TTL:

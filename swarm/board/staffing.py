@@ -4,6 +4,7 @@
     died      a worker ended without saying so, or with an error
     namesake  several workers with one name run
     unserved  workers run, but none of them accepts these tasks
+    paused    all tasks, or those with a label, are paused: no claim succeeds
     gate      the gate of an agent is closed: a limit, an overload, a login
     budget    a budget is reached, and swarm asks before it spends more
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
+from swarm.queue import pausing
 from swarm.queue.accepted import Accepted
 from swarm.queue.events import READY, SUBMITTED
 from swarm.queue.task_state import effective_state
@@ -53,7 +55,10 @@ class Staffing:
     def problems(self, counts: Mapping[str, int]) -> list[Problem]:
         """Return the problems. `counts` has the number of tasks in each state."""
         now = self._store.clock.now()
-        found = [_gate_problem(gate, now) for gate in self.gates]
+        found = [
+            self._pause_problem(gate) if gate.is_pause else _gate_problem(gate, now)
+            for gate in self.gates
+        ]
         found += [_died_problem(presence) for presence in self._died]
         found += self._namesakes()
         if self.living:
@@ -70,6 +75,11 @@ class Staffing:
         if has_ever_run(self._store):
             return ""
         return f"no worker has started yet; to start some: {self._start_command()}"
+
+    def _pause_problem(self, gate: Gate) -> Problem:
+        running = [entry for entry in self._queue.under(gate.agent) if entry.id not in self._dead]
+        text = pausing.summary(gate, sum(bool(entry.halted) for entry in running))
+        return Problem("paused", "", "", gate.since, text, pausing.resume_command(gate))
 
     def _is_idle(self) -> bool:
         """Return whether no task of the queue is being done, by whatever program."""
@@ -202,7 +212,7 @@ def _process(presence: Presence) -> str:
 
 def _gate_problem(gate: Gate, now: float) -> Problem:
     kind = "budget" if gate.budget else "gate"
-    who = "all workers" if gate.agent == "*" else foreign_name(gate.agent)
+    who = foreign_name(gate.agent)
     text = gate.reason if gate.budget else f"{who} is stopped {until_text(gate, now)}"
     if gate.reason and not gate.budget:
         text += f": {gate.reason}"
@@ -213,7 +223,7 @@ def _gate_problem(gate: Gate, now: float) -> Problem:
 def until_text(gate: Gate, now: float) -> str:
     """Return until when a gate is closed, and in how long it opens."""
     if not gate.until:
-        return "until a user opens it"
+        return f"until a user {'resumes' if gate.is_pause else 'opens'} it"
     left = max(0.0, (from_iso(gate.until) or 0.0) - now)
     time = gate.until[11:19] if left < _SECONDS_BELOW else f"{gate.until[:10]} {gate.until[11:16]}"
     return f"until {time} UTC (in {duration(left)})"

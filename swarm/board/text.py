@@ -18,6 +18,7 @@ _SMALL_SCREEN = 14  # lines; below, the lines of the head are left to questions
 _TEXT_ROWS = 3  # of the text of a problem, if there is room
 _DEFAULT_ROWS = 20  # of each section, if there is no height
 _LABELS = {
+    "paused": ("PAUSED", "yellow"),
     "waiting": ("WAITS", "yellow"),
     "budget": ("BUDGET", "yellow"),
     "idle": ("NO WORKER", "red"),
@@ -34,6 +35,7 @@ _LABELS = {
     "blocked": ("BLOCKED", "yellow"),
 }
 _MORE = {
+    "paused": ("of pauses", "swarm gate list"),
     "waiting": ("waiting for a user", "swarm status --json"),
     "budget": ("of budgets that are reached", "swarm gate list"),
     "idle": ("without a worker", "swarm status --json"),

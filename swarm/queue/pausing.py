@@ -41,6 +41,20 @@ def sentence(gate: Gate, now: float) -> str:
     )
 
 
+def summary(gate: Gate, not_ended: int = 0) -> str:
+    """Return what is paused, by whom, why and until when, without an age. `not_ended` is
+    the number of halted attempts that have not ended.
+    """
+    until = f"until {gate.until}" if gate.until else "until a user resumes it"
+    text = f"{subject(gate)} paused by {foreign_name(gate.worker or '?')}, {until}"
+    if gate.reason:
+        text += f": {foreign(gate.reason)}"
+    if not_ended:
+        are = "attempts have" if not_ended > 1 else "attempt has"
+        text += f". {not_ended} halted {are} not ended yet"
+    return text
+
+
 def subject(gate: Gate) -> str:
     """Return the paused tasks as the beginning of a sentence."""
     return (

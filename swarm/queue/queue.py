@@ -739,6 +739,10 @@ class TaskQueue:
         """Return the gates that are closed now."""
         return self._use(lambda log, _: log.read().gates.closed(log.clock.now()))
 
+    def now(self) -> float:
+        """Return the time of the store's clock, in seconds since 1970."""
+        return self._log().clock.now()
+
     def wait(self, timeout: float) -> bool:
         """Wait until the queue has changed since the last call that read it.
 

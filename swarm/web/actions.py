@@ -1,7 +1,8 @@
 """The actions that a user may take from the page: answer a question, release a lock,
-retry a task, cancel a task. swarm logs each action with the name of the user, as for the
-same command in a shell. A lock is released only if it is still the lock that the page
-showed. An answer counts as a person's: its request carries the token of the page.
+retry a task, cancel a task, open a gate to end a pause. swarm logs each action with the
+name of the user, as for the same command in a shell. A lock is released only if it is
+still the lock that the page showed. An answer counts as a person's: its request carries
+the token of the page.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from swarm.web.answers import (
     Answer,
     Cancel,
     Done,
+    Open,
     Release,
     Retry,
 )
@@ -84,6 +86,12 @@ class Actions:
         who = self._who(fields)
         self._queue.cancel(task, who, reason)
         return {"done": "cancelled", "task_id": task, "by": who}
+
+    def open(self, gate: str, body: bytes) -> Done:
+        """Open a gate; that of a pause ends the pause."""
+        who = self._who(_fields(body, Open))
+        self._queue.open_gate(gate, who)
+        return {"done": "opened", "task_id": "", "by": who}
 
     def answer(self, question: str, body: bytes) -> Done:
         """Answer a question. Raise NoQuestion if it is not open any more."""

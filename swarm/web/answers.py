@@ -205,9 +205,11 @@ class Health(TypedDict):
 
 
 class Done(TypedDict):
-    """The answer to an action: the action, its task, and the name of the user (`by`)."""
+    """The answer to an action: the action, its task ("" for a gate), and the name of the
+    user (`by`).
+    """
 
-    done: Literal["released", "retried", "cancelled", "answered"]
+    done: Literal["released", "retried", "cancelled", "answered", "opened"]
     task_id: str
     by: str
 
@@ -236,6 +238,10 @@ class Release(_Body):
 
 
 class Retry(_Body):
+    pass
+
+
+class Open(_Body):
     pass
 
 
