@@ -61,7 +61,7 @@ from swarm.queue.accepted import ALL, Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import DONE, FAILED, RUNNING, SUBMITTED, event, parse_event
-from swarm.queue.gates import gate_of_label
+from swarm.queue.gates import Gates, gate_of_label
 from swarm.queue.gating import close_gate, open_gate
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome
@@ -151,14 +151,14 @@ class _ClaimsToKnowEveryGate(Claims):
 
 
 class _ForgetsTheLabels(QueueState):
-    """Look at the label's gate only when a worker chooses a task, and not in the fold."""
+    """Look at the gate only when a worker chooses a task, and not in the fold."""
 
     def _claim(self, entry: TaskState, record: dict[str, Any]) -> bool:
-        labels, entry.labels = entry.labels, ()
+        gates, self.gates = self.gates, Gates()
         try:
             return super()._claim(entry, record)
         finally:
-            entry.labels = labels
+            self.gates = gates
 
 
 class _HaltedAttemptsCount(QueueState):
@@ -525,7 +525,7 @@ class _Crew:
                 elif op in ("pause", "halt"):
                     gate = gate_of_label(LABEL)
                     close_gate(log, gate, math.inf, "", worker, halt=op == "halt")
-                    halting.tell(log)
+                    halting.refuse_heartbeats(log)
                 elif op == "resume":
                     open_gate(log, gate_of_label(LABEL), worker)
                 elif op == "retry":

@@ -86,7 +86,7 @@ class Claims:
         while len(errors) < _MAX_UNUSABLE_LOCKS:
             asked = self._read(claimant)
             answer_due(self._log)
-            halting.tell(self._log)
+            halting.refuse_heartbeats(self._log)
             if self._log.state.gates.against("", asked):
                 break
             tried |= self._log.state.gates.tasks(asked)
@@ -112,7 +112,7 @@ class Claims:
         """Claim this task. Raise NoTask, LockHeld or WrongState."""
         self._void()
         entry, name = self._log.entry(task_id), foreign_name(task_id)
-        halting.tell(self._log)
+        halting.refuse_heartbeats(self._log)
         if entry.state in ENDED:
             raise WrongState(task_id, f"{name} is {entry.state}: there is nothing to do.")
         if entry.state == SUBMITTED:

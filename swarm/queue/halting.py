@@ -5,7 +5,7 @@ that runs at this line (`queue.state`). A halted attempt does not count. So ever
 that reads the log knows what must end, even if the process that wrote the line has died.
 
 A worker looks at its claim in the log while its agent runs, and ends the agent; see
-`workers.halt_watch`. Any other claim is told by its lock: its heartbeats are refused. The
+`workers.control`. Any other claim is told by its lock: its heartbeats are refused. The
 process that halts asks for that, and so does every process that claims or halts later.
 """
 
@@ -74,16 +74,16 @@ def halted_by(log: QueueLog, task_id: str, token: int) -> str:
     return entry.halted
 
 
-def tell(log: QueueLog) -> None:
+def refuse_heartbeats(log: QueueLog) -> None:
     """Refuse further heartbeats of halted claims whose processes do not look at the log."""
     for entry in log.state.halted():
         try:
-            _tell(log, entry)
+            _refuse(log, entry)
         except StoreError:
             pass  # the next process that claims tries again
 
 
-def _tell(log: QueueLog, entry: TaskState) -> None:
+def _refuse(log: QueueLog, entry: TaskState) -> None:
     lock = log.locks.status(entry.id).lock
     if lock is None or lock.must_stop or not lock.belongs_to(entry.worker, entry.token):
         return

@@ -651,7 +651,7 @@ class TaskQueue:
                 halt=halt,
                 observe=lambda state: found.append(halting.running(state, name)),
             )
-            halting.tell(log)
+            halting.refuse_heartbeats(log)
             return Pause(gate, before is None, found[0])
 
         return self._use(paused)

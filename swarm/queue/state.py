@@ -111,7 +111,7 @@ if TYPE_CHECKING:
 
 _SOME = 100
 _DIED = "its worker {worker} was gone"
-_SOMEBODY = "a user"  # that halted, if the event does not name it
+_UNNAMED = "a user"  # that halted, if the event does not name it
 
 
 class QueueState:
@@ -559,7 +559,7 @@ class QueueState:
             return changed
         halted = [entry for entry in self.under(name) if not entry.halted]
         for entry in halted:
-            entry.halted = sys.intern(record.get("worker", "") or _SOMEBODY)
+            entry.halted = sys.intern(record.get("worker", "") or _UNNAMED)
         return changed or bool(halted)
 
     # Parts of the events --------------------------------------------------------------

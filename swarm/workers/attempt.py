@@ -31,8 +31,7 @@ from swarm.status.log import StatusLog
 from swarm.stores.file.layout import RESULTS
 from swarm.system.child import GatedProcess
 from swarm.workers import command as agent_command
-from swarm.workers.control import Control
-from swarm.workers.halt_watch import HaltWatch
+from swarm.workers.control import Control, HaltWatch
 from swarm.workers.last_word import question_in
 from swarm.workers.launch import Agent, PresetAgent, Start, placed
 from swarm.workers.leftovers import Leftovers

@@ -5,12 +5,19 @@ it was halted.
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
+from typing import Self
 
-from swarm.errors import LockLost
+from swarm.errors import LockLost, StoreError
 from swarm.locks.lease import Lease
+from swarm.queue.queue import Claim, TaskQueue
 from swarm.terminal.text import foreign_name
 from swarm.workers.verdict import WORKER_STOPPED
 from swarm.workers.wakeup import Wakeup
+
+LOOK_INTERVAL = 1.0  # seconds between two looks at the log
+_END_TIMEOUT = 5.0  # seconds
 
 
 class Control:
@@ -86,3 +93,44 @@ class Control:
     def seconds_to_kill(self) -> float:
         """Return how many seconds may pass before SIGKILL, at this moment."""
         return 0.0 if self.stops > 1 else self.at_most()
+
+
+class HaltWatch:
+    """Look for a halt of a claim in the queue's log, in a thread of its own, while a
+    `with` block runs. A process on any machine may have written it.
+
+    `on_halt` is called once, in this thread, with the user that halted the claim.
+    """
+
+    def __init__(self, queue: TaskQueue, claim: Claim, on_halt: Callable[[str], object]) -> None:
+        self._queue = queue
+        self._claim = claim
+        self._on_halt = on_halt
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="halt watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin. Raise StoreError if the system allows no more threads."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise StoreError(
+                f"no thread can be started to watch {self._claim.task.id}: {error}. End some "
+                f"processes, or raise the limit (ulimit -u)."
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(_END_TIMEOUT)  # longer only if the store does not answer
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                by = self._queue.halted_by(self._claim)
+            except StoreError:
+                by = ""  # the lease ends an attempt whose store cannot be used
+            if by:
+                self._on_halt(by)
+                return
+            self._ended.wait(LOOK_INTERVAL)

@@ -42,8 +42,7 @@ from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.workers import feedback
 from swarm.workers.command import environment_for
-from swarm.workers.control import Control
-from swarm.workers.halt_watch import HaltWatch
+from swarm.workers.control import Control, HaltWatch
 from swarm.workers.last_word import Asked, question_in
 from swarm.workers.settlement import SettledAttempt, Settlement
 from swarm.workers.verdict import (

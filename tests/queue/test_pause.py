@@ -221,7 +221,7 @@ class TestHalt:
     ) -> None:
         claim = queue.claim("shell", "a")
         with monkeypatch.context() as killed:
-            killed.setattr("swarm.queue.halting.tell", lambda log: None)
+            killed.setattr("swarm.queue.halting.refuse_heartbeats", lambda log: None)
             self.halted(queue)
         LockTable(store).heartbeat("a", "shell", claim.token)
         assert refused(TaskQueue(store)).paused

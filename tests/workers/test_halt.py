@@ -17,7 +17,7 @@ from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
-from swarm.workers import halt_watch
+from swarm.workers import control
 from swarm.workers.function import Work
 from swarm.workers.worker import SmartWorker
 
@@ -110,13 +110,16 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(
 def test_only_the_attempts_of_the_label_are_halted(
     store: Store, queue: TaskQueue, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(halt_watch, "LOOK_INTERVAL", 0.05)
+    monkeypatch.setattr(control, "LOOK_INTERVAL", 0.05)
     queue.add("a", "x", labels=["web"])
     looks: list[str] = []
     halted_by = TaskQueue.halted_by
-    monkeypatch.setattr(
-        TaskQueue, "halted_by", lambda self, claim: looks.append("") or halted_by(self, claim)
-    )
+
+    def counted(self: TaskQueue, claim: Any) -> str:
+        looks.append(claim.task.id)
+        return halted_by(self, claim)
+
+    monkeypatch.setattr(TaskQueue, "halted_by", counted)
     with working(store, SLEEPER):
         group = numbers(pids, 2)
         assert queue.pause("stop", "ana", label="api", halt=True).running == ()
@@ -181,7 +184,7 @@ def test_a_worker_that_cannot_reach_the_store_sees_the_halt_later(
         return halted_by(self, claim)
 
     monkeypatch.setattr(TaskQueue, "halted_by", fails)
-    monkeypatch.setattr(halt_watch, "LOOK_INTERVAL", 0.05)
+    monkeypatch.setattr(control, "LOOK_INTERVAL", 0.05)
     queue.add("a", "x")
     with working(store, SLEEPER):
         numbers(pids, 2)

@@ -129,7 +129,7 @@ COMMANDS = {
             _PAUSE_LABEL,
             Option("--for", "TIME", "resume after this time, such as 90, 30m, 2h or 1d"),
             Option("--until", "TIME", "resume at this time, such as 2026-02-02T15:00:00Z"),
-            Option("--halt", text="also end the agents that work, and give their tasks back"),
+            Option("--halt", text="also end the agents that work, and release their tasks"),
             Option("--wait", "S", f"with --halt: wait up to S seconds; default {_WAIT:g}"),
         ),
         details=(

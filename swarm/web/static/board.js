@@ -2,7 +2,7 @@
 
 import { $, age, duration, fill, gauge, make, money, plain, say, setText, until } from "./dom.js";
 
-const KINDS = { paused: "Paused", waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "No agent", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const KINDS = { paused: "Paused", waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "Unserved", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "submitted", "running", "asking", "ready", "waiting", "failed", "cancelled"];
 const FIRST_PROBLEMS = 6; // shown until the user asks for more
 const MAX_ROWS = 50; // problems or workers shown
