@@ -56,7 +56,7 @@ from proof.queue_world import (
 )
 from proof.report import Report
 from swarm.errors import LockHeld, LockLost, NoQuestion, NoTask, StoreError, WrongState
-from swarm.queue import directing, events, halting
+from swarm.queue import directing, events
 from swarm.queue.accepted import ALL, Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
@@ -65,6 +65,7 @@ from swarm.queue.gates import Gates, gate_of_label
 from swarm.queue.gating import close_gate, open_gate
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome
+from swarm.queue.pauses import halting
 from swarm.queue.questions import asking
 from swarm.queue.questions.question import ask_fields
 from swarm.queue.state import QueueState

@@ -14,7 +14,7 @@ from swarm.board.viewer import Viewer
 from swarm.errors import NoTask
 from swarm.formats import json_codec
 from swarm.locks.reservations import Reservation, Reservations
-from swarm.queue import pausing
+from swarm.queue.pauses import pausing
 from swarm.queue.queue import Gate, TaskQueue
 from swarm.stores.contract import Store
 from swarm.terminal.text import duration, foreign, foreign_name, quoted, shown

@@ -25,9 +25,10 @@ from swarm.inputs import check_plain_name, check_wait, is_plain_name
 from swarm.landing.claimed import WorkRefused
 from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.locks.waits import Waiting
-from swarm.queue import claim_report, pausing
+from swarm.queue import claim_report
 from swarm.queue.events import DONE, FAILED, SUBMITTED
 from swarm.queue.gates import EVERYONE
+from swarm.queue.pauses import pausing
 from swarm.queue.previous import MAX_NOTE_BYTES, Previous
 from swarm.status import events
 from swarm.status.log import StatusLog

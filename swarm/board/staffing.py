@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
-from swarm.queue import pausing
 from swarm.queue.accepted import Accepted
 from swarm.queue.events import READY, SUBMITTED
+from swarm.queue.pauses import pausing
 from swarm.queue.task_state import effective_state
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, foreign_name, quoted

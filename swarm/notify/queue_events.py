@@ -20,8 +20,8 @@ from swarm.notify.event import (
     short,
 )
 from swarm.notify.recent import Recent
-from swarm.queue import pausing
 from swarm.queue.events import FAILED, parse_event
+from swarm.queue.pauses import pausing
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import foreign_name

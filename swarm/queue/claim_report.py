@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swarm.errors import LockHeld, NoTask, WrongState
-from swarm.queue import pausing
+from swarm.queue.pauses import pausing
 from swarm.queue.queue import Claim, Previous, Task
 from swarm.terminal.text import foreign, foreign_name, quoted, shown
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from swarm.errors import LockHeld, NoTask, StoreError, WrongState
 from swarm.locks.record import Lock
-from swarm.queue import halting
 from swarm.queue.accepted import Claimant
 from swarm.queue.choice import TaskChoice
 from swarm.queue.ending import Ending, Endings
@@ -35,6 +34,7 @@ from swarm.queue.events import (
 from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome, Outcomes
+from swarm.queue.pauses import halting
 from swarm.queue.previous import Previous
 from swarm.queue.questions.asking import answer_due
 from swarm.queue.task import Task

@@ -17,11 +17,11 @@ import random
 
 from swarm.errors import BadInput, NoTask
 from swarm.inputs import check_name, check_plain_name
-from swarm.queue import pausing
 from swarm.queue.accepted import Claimant
 from swarm.queue.events import unique_event
 from swarm.queue.gates import BUDGET, EVERYONE, Gate, gate_of_task
 from swarm.queue.log import QueueLog
+from swarm.queue.pauses import pausing
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import duration, foreign, foreign_name, money, quoted, shorten
 
@@ -50,7 +50,7 @@ def close_gate(
     observe: Callable[[QueueState], object] = lambda state: None,
 ) -> Gate:
     """Close a gate until a time, and return it as it is then. `halt` ends the attempts
-    that run, see `queue.halting`. `observe` is called with the state right after that.
+    that run, see `queue.pauses.halting`. `observe` is called with the state right after that.
 
     `until` is in seconds since 1970; infinity means until a user opens the gate. None,
     or a time that is over, means for a pause. A gate that is closed for as long already

@@ -33,15 +33,16 @@ from swarm.errors import (
 from swarm.inputs import check_agent, check_branch, check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock
-from swarm.queue import adding, directing, gating, halting
+from swarm.queue import adding, directing, gating
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import STATES, is_hash
 from swarm.queue.gates import Gate, gate_of_label
-from swarm.queue.halting import Pause, Running
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome
+from swarm.queue.pauses import halting
+from swarm.queue.pauses.halting import Pause, Running
 from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.questions import asking
 from swarm.queue.questions.held import HeldQuestion

@@ -11,7 +11,7 @@ import pytest
 from swarm.errors import BadInput, LockLost, NoTask, WrongState
 from swarm.locks.table import LockTable
 from swarm.queue.events import LOG
-from swarm.queue.halting import Running
+from swarm.queue.pauses.halting import Running
 from swarm.queue.queue import TaskQueue
 from swarm.queue.state import QueueState
 from swarm.stores.contract import Store
@@ -221,7 +221,7 @@ class TestHalt:
     ) -> None:
         claim = queue.claim("shell", "a")
         with monkeypatch.context() as killed:
-            killed.setattr("swarm.queue.halting.refuse_heartbeats", lambda log: None)
+            killed.setattr("swarm.queue.pauses.halting.refuse_heartbeats", lambda log: None)
             self.halted(queue)
         LockTable(store).heartbeat("a", "shell", claim.token)
         assert refused(TaskQueue(store)).paused

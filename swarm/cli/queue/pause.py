@@ -9,7 +9,7 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.queue.gate import until_of
 from swarm.errors import BadInput, StoreError
 from swarm.inputs import check_plain_name
-from swarm.queue import pausing
+from swarm.queue.pauses import pausing
 from swarm.queue.queue import TaskQueue
 from swarm.terminal import output
 from swarm.terminal.text import foreign_name
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from swarm.queue.halting import Running
+    from swarm.queue.pauses.halting import Running
 
 _WAIT = 30.0  # seconds for which --halt waits by default
 _LOOK_INTERVAL = 0.5  # seconds: no event reports the end of a process
