@@ -52,7 +52,10 @@ def pause(call: Call) -> int:
     }
     if not call.answer(fields):
         output.out(_report(ended, left, halts=halts))
-    return 1 if halts and left else 0
+    if not halts or not left:
+        return 0
+    output.error(f"{len(left)} of {len(found.running)} attempts have not ended yet.")
+    return 1
 
 
 def resume(call: Call) -> int:
