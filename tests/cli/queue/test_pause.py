@@ -60,7 +60,7 @@ class TestPause:
         halted = run("pause", "--halt", "--wait", "0", "--json")
         assert halted.code == 1 and halted.json["running"] == goes_on["running"]
         refused = run("lock", "heartbeat", "a", "w")
-        assert refused.code == 1 and b"halted" in refused.err
+        assert refused.code == 4 and b"halted" in refused.err
         swarm("task", "release", "a", "--worker", "w")
         again = run("pause", "--halt", "--json")
         assert (again.code, again.json["running"], again.json["new"]) == (0, [], False)
