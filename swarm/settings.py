@@ -181,6 +181,11 @@ def language() -> str:
     return variable("LC_ALL") or variable("LC_MESSAGES") or variable("LANG")
 
 
+def time_zone() -> str:
+    """Return the time zone that TZ names, "" if it names none."""
+    return variable("TZ").removeprefix(":")
+
+
 def claude_env_file() -> str:
     """Return the file in which a hook sets variables for Claude Code's shell, "" if
     Claude Code names no file.

@@ -89,7 +89,7 @@ class Viewer:
         """A value that two reads share if every task was in the same state at both
         reads, and had cost the same.
         """
-        return self._tasks.cursor, self._dead, self._spent
+        return self._tasks.cursor, self._dead, self._spent, self.queue.next_opening()
 
     def state_of(self, entry: TaskState) -> str:
         """Return the state of a task at the time of the last read.
@@ -109,6 +109,7 @@ class Viewer:
         before = {name: entry.token for name, entry in self.queue.running.items()}
         locks = self._locks()
         self._tasks.read()
+        self.queue.advance(self._store.clock.now())
         # A worker acquires the lock, claims, ends the claim, releases the lock. So a
         # worker is dead if its claim stood before the locks were read, its lock was
         # free, and its claim still stands.
@@ -325,7 +326,11 @@ class _BoardBuilder:
                 continue
             text = last.text or "no reason was given"
             if entry is not None and entry.state == READY:
-                text += f" (attempt {entry.attempts} of {entry.max_attempts}; it is tried again)"
+                text += (
+                    f" (the last run; the next may begin at {entry.not_before})"
+                    if entry.last_run == FAILED and entry.not_before
+                    else f" (attempt {entry.attempts} of {entry.max_attempts}; it is tried again)"
+                )
             kind = _kind("error", text)
             found.append(Problem(kind, task, last.worker, last.at, text, self._show(task)))
         return found
@@ -458,7 +463,7 @@ class _BoardBuilder:
 
     def _is_given_up(self, entry: TaskState) -> bool:
         """Return whether the worker died at the last attempt."""
-        return entry.id in self._dead and entry.is_last_attempt
+        return entry.id in self._dead and entry.is_last_attempt and not entry.every
 
     def _has_ended(self, task: str) -> bool:
         """Return whether a task has ended in the queue, whatever its latest status
@@ -480,7 +485,8 @@ class _BoardBuilder:
         return (from_iso(at) or 0.0) < (from_iso(submission.at) or 0.0)
 
     def _is_retried(self, entry: TaskState) -> bool:
-        return entry.shown_state in (READY, WAITING) and entry.attempts == 0
+        is_new = entry.shown_state in (READY, WAITING) and entry.attempts == 0
+        return is_new and entry.last_run != FAILED  # the next run is no retry of that run
 
     def _show(self, task: str) -> str:
         return f"swarm {'task show' if task in self._queue.entries else 'log query'} {quoted(task)}"

@@ -1,7 +1,8 @@
 """Wait until a task meets a condition, and notice when the task can never meet it.
 
-    done                               the task is done in the queue; a task that is not
-                                       in the queue has a DONE without a later START
+    done                               the task is done in the queue; the last run of a
+                                       task that recurs was done; a task that is not in
+                                       the queue has a DONE without a later START
     free                               its lock is free
     ready waiting running ...          its state in the queue
     START DONE WAIT ERROR HELP SKIP    its latest status record, now or later
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from swarm.errors import BadInput, NoTask, Unreachable
 from swarm.inputs import check_name
 from swarm.locks.table import LockTable
-from swarm.queue.events import ASKING, DONE, ENDED, SUBMITTED
+from swarm.queue.events import ASKING, DONE, ENDED, READY, SUBMITTED, WAITING
 from swarm.queue.events import STATES as QUEUE_STATES
 from swarm.queue.queue import Task, TaskQueue
 from swarm.status.events import is_informational
@@ -61,16 +62,9 @@ def wait_for(
     exist. While the server is unreachable, call `away` and go on waiting; without
     `away`, raise Unreachable. Raise BadInput if the condition is unknown.
     """
-    check_name(task, "task_id")
-    if what not in CONDITIONS:
-        raise BadInput(
-            f"{what[:40]!r} is not a condition to wait for. Choose {FREE} (no worker holds the "
-            "lock), a "
-            f"state in the queue ({' '.join(QUEUE_STATES)}), or the type of the latest record in "
-            f"the log ({' '.join(STATES)})."
-        )
+    condition(what)
     deadline = None if timeout is None else store.clock.steady() + timeout
-    question = _LockQuestion(store, task) if what == FREE else _TaskQuestion(store, task, what)
+    question = question_about(store, task, what)
     warned = False
     while True:
         try:
@@ -88,7 +82,29 @@ def wait_for(
             away(error)
 
 
-class _LockQuestion:
+def condition(what: str) -> str:
+    """Return a condition to wait for. Raise BadInput if it is unknown."""
+    if what not in CONDITIONS:
+        raise BadInput(
+            f"{what[:40]!r} is not a condition to wait for. Choose {FREE} (no worker holds the "
+            "lock), a "
+            f"state in the queue ({' '.join(QUEUE_STATES)}), or the type of the latest record in "
+            f"the log ({' '.join(STATES)})."
+        )
+    return what
+
+
+def question_about(
+    store: Store, task: str, what: str, queue: TaskQueue | None = None
+) -> LockQuestion | TaskQuestion:
+    """Return the question whether a task meets a condition, to ask again and again."""
+    check_name(task, "task_id")
+    if what == FREE:
+        return LockQuestion(store, task)
+    return TaskQuestion(store, task, what, queue or TaskQueue(store))
+
+
+class LockQuestion:
     """Whether the lock of a task is free."""
 
     known = True
@@ -110,14 +126,14 @@ class _LockQuestion:
         self._table.await_change(self._task, left)
 
 
-class _TaskQuestion:
+class TaskQuestion:
     """Whether a task is in a given state, according to the queue or to the status log."""
 
-    def __init__(self, store: Store, task: str, what: str) -> None:
+    def __init__(self, store: Store, task: str, what: str, queue: TaskQueue) -> None:
         self._store = store
         self._task = task
         self._what = what
-        self._queue = TaskQueue(store)
+        self._queue = queue
         self._records = _TaskRecords(store, task)
         self._queued: Task | None = None
 
@@ -148,7 +164,10 @@ class _TaskQuestion:
             text = f"{name} is {task.state}: {', '.join(asked)}"
         if task.state == SUBMITTED and task.submission:
             text = f"{name} is {task.state}: it {task.submission.waits_for}"
-        if task.state == self._what:
+        if task.last_run and task.state in (READY, WAITING) and task.attempts == 0:
+            how = "was done" if task.is_done else "has failed"
+            text = f"{name} recurs: its last run {how}"
+        if task.state == self._what or (self._what == DONE and task.is_done):
             return Answer(True, text)
         if task.state in ENDED:
             return Answer(False, text, never=True)

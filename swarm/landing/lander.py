@@ -33,7 +33,7 @@ from swarm.landing.target import Target, target_for
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.project.config import Config
-from swarm.queue.events import DONE, SUBMITTED
+from swarm.queue.events import SUBMITTED
 from swarm.queue.queue import Submission, Task, TaskQueue
 from swarm.status.events import submitted
 from swarm.status.log import StatusLog
@@ -126,7 +126,7 @@ class Lander:
                 )
             self._run_branch(submission.branch, wanted=task_id)
             return self._outcome(task_id, submission)
-        if task.state != DONE:
+        if not task.is_done:
             raise WrongState(
                 task_id, f"{foreign_name(task_id)} is {task.state}: no finished work can land."
             )

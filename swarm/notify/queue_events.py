@@ -20,7 +20,7 @@ from swarm.notify.event import (
     short,
 )
 from swarm.notify.recent import Recent
-from swarm.queue.events import FAILED, parse_event
+from swarm.queue.events import FAILED, READY, RUNNING, SUBMITTED, parse_event
 from swarm.queue.pauses import pausing
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState
@@ -77,7 +77,7 @@ class QueueEvents:
             if op == "landed":
                 self._add_landing(line, record)
             entry = self.queue.entries.get(record.get("id", ""))
-            if entry is not None and entry.state == FAILED and before != FAILED:
+            if entry is not None and _has_failed(entry, before):
                 self._add_failure(line, record, entry)
             self._look_for_end(line, record)
 
@@ -158,3 +158,11 @@ class QueueEvents:
                 facts,
             )
         )
+
+
+def _has_failed(entry: TaskState, before: str) -> bool:
+    """Return whether a task has just failed, or a run of a task that recurs."""
+    if entry.state == FAILED:
+        return before != FAILED
+    has_run = before in (RUNNING, SUBMITTED) and entry.state == READY
+    return has_run and entry.last_run == FAILED and bool(entry.not_before)

@@ -11,6 +11,7 @@ from swarm.errors import BadInput
 from swarm.inputs import MAX_RECORD_BYTES
 from swarm.plans.item import DONE, GROUP, OPEN, SKIPPED
 from swarm.queue.dependencies import Dependencies
+from swarm.queue.fields.recurrence import in_zone
 from swarm.queue.task import TASK_FIELDS, TaskSpec, spec_from
 
 TYPE_CHECKING = False
@@ -65,6 +66,8 @@ def settle(plan: Plan, known: Mapping[str, TaskSpec], *, keep: bool = False) -> 
         if spec is None:
             continue
         before = known.get(item.id)
+        if before is not None and before.every and spec.every:
+            spec = spec.replace(every=in_zone(spec.every, before.every))
         if before is None or before == spec:
             found.specs.append(spec)
             found.lines.append(item.line)

@@ -6,10 +6,13 @@ nonce into its lines, so that no line of another process equals one of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from swarm.errors import BadInput, StoreError, TaskExists
 from swarm.queue.events import LOG, add_event, nonce
+from swarm.queue.fields.naming import names_from
+from swarm.queue.fields.recurrence import in_zone
 from swarm.queue.log import QueueLog
 from swarm.queue.state import QueueState
 from swarm.queue.task import TaskSpec, spec_from
@@ -25,8 +28,8 @@ def add_all(
     process adds another task with one of these ids meanwhile.
     """
     # A program may have made these tasks without a check.
-    specs = [spec_from(spec.fields()) for spec in specs]
     state = log.read()
+    specs = [_in_zone(spec_from(spec.fields()), state) for spec in specs]
     _check_new(specs, state)
     fresh = [spec for spec in specs if spec.id not in state.entries]
     own = nonce()
@@ -46,9 +49,36 @@ def add_all(
         raise StoreError(text)
     for spec in fresh:
         _check_same(spec, state)  # another process may have been faster
-    new = [name for name, line in lines.items() if state.entries[name].line == line]
+    # An edit may have changed the line already, but not its nonce.
+    mark = f'"nonce": "{own}"'.encode()
+    new = [name for name in lines if mark in state.entries[name].line]
     fresh_ids = set(new)
     return new, [spec.id for spec in specs if spec.id not in fresh_ids]
+
+
+def add_named(log: QueueLog, words: str, fields: Mapping[str, Any]) -> str:
+    """Add a task whose id is made from words. Return the id, which no other task has."""
+    taken = log.read().entries
+    for task_id in names_from(words):
+        if task_id in taken:
+            continue
+        try:
+            new, _ = add_all(log, [spec_from({**fields, "id": task_id})], lambda count: None)
+        except TaskExists:
+            continue  # another process was faster
+        if new:
+            return task_id
+    raise AssertionError("there are endless names")
+
+
+def _in_zone(spec: TaskSpec, state: QueueState) -> TaskSpec:
+    """Return a task whose rule has its zone: that of the task if it is known, else that
+    of this machine. So an import may be repeated on another machine.
+    """
+    if not spec.every:
+        return spec
+    known = state.entries.get(spec.id)
+    return spec.replace(every=in_zone(spec.every, known.every if known else ""))
 
 
 def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:

@@ -22,7 +22,6 @@ from swarm.queue.choice import TaskChoice
 from swarm.queue.ending import Ending, Endings
 from swarm.queue.events import (
     ASKING,
-    DONE,
     ENDED,
     FAILED,
     READY,
@@ -31,6 +30,7 @@ from swarm.queue.events import (
     WAITING,
     event,
 )
+from swarm.queue.fields.recurrence import next_run
 from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome, Outcomes
@@ -39,6 +39,7 @@ from swarm.queue.previous import Previous
 from swarm.queue.questions.asking import answer_due
 from swarm.queue.task import Task
 from swarm.queue.task_state import TaskState
+from swarm.system.clock import to_iso
 from swarm.terminal.text import foreign_name
 
 # After so many locks that cannot be read or written, assume that no lock can.
@@ -126,7 +127,10 @@ class Claims:
             )
         if entry.shown_state == WAITING:
             known = self._log.state.entries
-            waits = [name for name in entry.after if name not in known or known[name].state != DONE]
+            waits = [name for name in entry.after if name not in known or not known[name].was_done]
+            if entry.is_early and not waits:
+                text = f"{name} waits for its time: it may begin at {entry.not_before}."
+                raise WrongState(task_id, text)
             raise WrongState(task_id, f"{name} waits for {', '.join(map(foreign_name, waits))}.")
         if claimant.accepted.agent and not claimant.accepted.fits_agent(entry):
             raise WrongState(
@@ -199,11 +203,13 @@ class Claims:
             token = lock.token or 0
             self._check_lease(task_id, began, ttl)
             asked = self._asked(claimant)
+            asked |= next_run(entry.every, asked["at"])
             is_open = True
             is_open = log.append(event("claim", id=task_id, worker=worker, token=token, **asked))
             entry = log.current(task_id)
             if not is_open:
-                if entry.state == FAILED and entry.token == token:
+                # A task that recurs is ready for its next run then.
+                if entry.token == token and FAILED in (entry.state, entry.last_run):
                     about = {"token": token, "attempts": entry.attempts}
                     log.status.append("ERROR", worker, task_id, entry.reason, about)
                 elif gate := log.state.gates.against(task_id, asked, entry.labels):
@@ -267,6 +273,9 @@ class Claims:
             asks = (
                 ", or for the answer to a question. See: swarm questions" if state.asking else "."
             )
+            if (opens := state.next_opening()) is not None:
+                text = f"nothing is left to do before {to_iso(opens)}: then a task's time comes."
+                return NoTask("finished", text, None, max(0.0, opens - now))
             return NoTask(
                 "finished",
                 "nothing is left to do: every task has ended, or waits for a task that failed"
@@ -302,8 +311,11 @@ class Claims:
                 holders,
             )
         seconds = max(0.0, due - now)
-        text = (
-            f"no task is free now: the next attempt at a failed task may begin in "
-            f"{seconds:.0f} seconds."
+        is_time = due == state.next_opening()
+        what = (
+            "the time of the next task comes"
+            if is_time
+            else ("the next attempt at a failed task may begin")
         )
+        text = f"no task is free now: {what} in {seconds:.0f} seconds."
         return NoTask("busy", text, holders, seconds)

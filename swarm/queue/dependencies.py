@@ -36,7 +36,7 @@ class Dependencies:
         """Count the dependencies of a task that are not done."""
         for name in entry.after:
             known = self._entries.get(name)
-            if known is None or known.state != DONE:
+            if known is None or not known.was_done:
                 self._dependents.setdefault(name, []).append(entry.id)
                 entry.open_dependencies += 1
 
@@ -61,6 +61,30 @@ class Dependencies:
     def makes_cycle(self, task_id: str, after: Sequence[str]) -> bool:
         """Return whether a new task would wait for itself."""
         return task_id in self._dependents and bool(self.find_cycle({task_id: after}))
+
+    def makes_cycle_by_edit(self, task_id: str, after: Sequence[str]) -> bool:
+        """Return whether a known task would wait for itself, also if all tasks were
+        reopened.
+        """
+        left, seen = list(after), set(after)
+        while left:
+            name = left.pop()
+            if name == task_id:
+                return True
+            entry = self._entries.get(name)
+            new = [other for other in (entry.after if entry else ()) if other not in seen]
+            seen.update(new)
+            left += new
+        return False
+
+    def replace(self, entry: TaskState, after: Sequence[str]) -> None:
+        """Let a task that is not done wait for other tasks."""
+        self._unlink(entry)
+        if self._comes_after is not None:
+            for name in entry.after:
+                self._comes_after[name].remove(entry.id)
+        entry.after = tuple(after)
+        self.add(entry)
 
     def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
         """Return a cycle of tasks that would wait for each other if the given tasks

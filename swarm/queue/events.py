@@ -12,6 +12,7 @@ from __future__ import annotations
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES
+from swarm.queue.fields.recurrence import first_time
 from swarm.queue.task import TASK_FIELDS
 
 TYPE_CHECKING = False
@@ -84,6 +85,8 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "about": (dict,),
     "answer": (str,),
     "source": (str,),
+    "next": (str,),
+    "fields": (dict,),
 }
 
 
@@ -129,7 +132,8 @@ def nonce() -> str:
 
 def add_event(spec: TaskSpec, at: str, nonce: str = "") -> bytes:
     """Return the line that adds a task. `nonce`: only this call writes this line."""
-    return event("add", at=at, nonce=nonce, **spec.fields())
+    first = first_time(spec.every or "", spec.not_before or "", at) if spec.every else ""
+    return event("add", at=at, nonce=nonce, next=first, **spec.fields())
 
 
 def parse_event(line: bytes | str) -> dict[str, Any]:

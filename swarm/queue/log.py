@@ -59,6 +59,7 @@ class QueueLog:
     def read(self) -> QueueState:
         """Read all new events of the log, and return the state of the queue."""
         self.fold.read()
+        self.state.advance(self.clock.now())
         return self.state
 
     def append(self, line: bytes) -> bool:
@@ -66,7 +67,9 @@ class QueueLog:
 
         Return whether the event changed the state.
         """
-        return self.fold.append(line)
+        accepted = self.fold.append(line)
+        self.state.advance(self.clock.now())
+        return accepted
 
     def append_about(self, task_id: str, line: bytes) -> Applied:
         """Append an event about a task that exists. Return the task as it was right after
@@ -74,6 +77,7 @@ class QueueLog:
         """
         seen: list[TaskState] = []
         accepted = self.fold.append(line, lambda state: seen.append(copy(state.entries[task_id])))
+        self.state.advance(self.clock.now())
         return Applied(accepted, seen[0])
 
     def entry(self, task_id: str) -> TaskState:

@@ -116,6 +116,14 @@ class Previous(FrozenRecord):
         """
         return Previous(session=self.session, agent=self.agent if self.session else "")
 
+    def recurred(self, *, failed: bool) -> Previous:
+        """Return what the next run of a task that recurs should know: why this run has
+        failed. It begins without the session and the work of this run.
+        """
+        if not failed:
+            return NOTHING
+        return Previous(reason=self.reason, feedback=self.feedback, note=self.note)
+
     def reopened(self, record: dict[str, Any], result: str) -> Previous:
         return self.replace(
             reason=REOPENED,

@@ -38,6 +38,8 @@ from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import STATES, is_hash
+from swarm.queue.fields import editing
+from swarm.queue.fields.naming import words_of
 from swarm.queue.gates import Gate, gate_of_label
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome
@@ -84,12 +86,20 @@ class TaskQueue:
 
     # Filling it -----------------------------------------------------------------------
 
-    def add(self, task_id: str, prompt: str | None = None, **fields: Unpack[TaskFields]) -> Task:
+    def add(
+        self, task_id: str | None, prompt: str | None = None, **fields: Unpack[TaskFields]
+    ) -> Task:
         """Add a task, with the fields of `TaskSpec` by name.
 
-        Raise TaskExists if another task has the same id. Raise BadInput if a field is
-        invalid, or if a task in `after` does not exist.
+        Without an id, one is made from the words of the prompt, or of the command: with
+        `-2` behind it if another task has it. Raise TaskExists if another task has the
+        same id. Raise BadInput if a field is invalid, or if a task in `after` does not
+        exist.
         """
+        if task_id is None:
+            given = {"prompt": prompt, **fields}
+            words = words_of(spec_from({"id": "task", **given}))
+            return self.get(self._use(lambda log, _: adding.add_named(log, words, given)))
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
         if known:
@@ -603,6 +613,20 @@ class TaskQueue:
         """
         check_name(worker, "worker")
         return self._use(lambda log, _: directing.cancel(log, task_id, worker, reason))
+
+    def edit(
+        self, task_id: str, worker: str, changes: Mapping[str, Any] | None = None, **fields: Any
+    ) -> Task:
+        """Change fields of a task that is ready, waiting, failed or cancelled.
+
+        `changes` or the arguments by name have the fields of `TaskSpec`. A field that is
+        None gets its default. Neither state nor count of attempts change. Raise
+        WrongState in another state. Raise BadInput for an unknown or invalid field, or
+        if tasks would wait for each other in a cycle.
+        """
+        check_name(worker, "worker")
+        asked = {**(changes or {}), **fields}
+        return self._use(lambda log, claims: editing.edit(log, claims, task_id, worker, asked))
 
     def close_gate(self, agent: str, until: float | None, reason: str, worker: str) -> Gate:
         """Close the gate of an agent, or of all workers with "*". Return the gate.

@@ -46,10 +46,18 @@
              asking -> ready               the same, of the last parked question
     dismiss  running -> running            its agent has the answer, or needs none any more
     cancel   ready, running, asking, submitted -> cancelled
+    edit     ready, failed, cancelled: other fields, and no other state
     close    a gate                        no claim behind it changes anything
              running -> running            with `halt`, of a pause: its attempt must end, and
                                            counts only if it is done or submitted
     open     a gate                        claims change the state again
+
+A task with `every` recurs. Its claim names the rule, and the time of the next run. Each
+event that would make it done or failed makes it ready again at this time: its count of
+attempts starts again at 0. So no process is needed between two runs, and none computes a
+time again. Tasks after it begin when its first run is done. No claim counts before
+`not_before`, the time of the run. The run that a claim has begun has no time any more: a
+clock that is set back delays no retry.
 
 An attempt counts if its worker was told that it has the task. A process can sleep past
 its lease at any moment, also just before it writes its claim: then others take over
@@ -92,6 +100,7 @@ from swarm.queue.events import (
     SUBMITTED,
     parse_event,
 )
+from swarm.queue.fields.edited import edited
 from swarm.queue.gates import EVERYONE, Gates, gate_of_label, is_pause
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
@@ -109,7 +118,10 @@ if TYPE_CHECKING:
 
     from swarm.queue.questions.question import Question
 
+EDITED_IN = (READY, FAILED, CANCELLED)  # also while it waits
+_MOVING = frozenset(("priority", "after", "labels", "not_before", "every"))
 _SOME = 100
+_UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 _DIED = "its worker {worker} was gone"
 _UNNAMED = "a user"  # that halted, if the event does not name it
 
@@ -132,6 +144,7 @@ class QueueState:
         self._ready = ReadyTasks()
         self._label_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._delayed: list[tuple[float, str]] = []  # when, which
+        self._early: list[tuple[float, str]] = []  # the same, of tasks before their time
         self.dependencies = Dependencies(self.entries)
         self._events = {
             "claim": self._claim,
@@ -148,6 +161,7 @@ class QueueState:
             "answer": self._answer,
             "dismiss": self._dismiss,
             "cancel": self._cancel,
+            "edit": self._edit,
         }
         self._gate_events = {"close": self._close, "open": self.gates.open}
 
@@ -168,6 +182,17 @@ class QueueState:
             self.damaged += bool(line.strip())
             return False
 
+    def advance(self, now: float) -> None:
+        """Make the tasks ready whose time has come."""
+        while self._early and self._early[0][0] <= now:
+            _, name = heapq.heappop(self._early)
+            entry = self.entries.get(name)
+            if entry is None or not entry.is_early or entry.opens_at() > now:
+                continue  # its time has changed
+            entry.is_early = False
+            if entry.shown_state == READY:
+                self._ready.add(entry)
+
     def counts(self) -> dict[str, int]:
         """Return the number of tasks in each state."""
         found: dict[str, int] = {}
@@ -183,6 +208,7 @@ class QueueState:
 
         `skip` has the ids of tasks to leave out.
         """
+        self.advance(now)
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
@@ -191,7 +217,8 @@ class QueueState:
                 self._ready.add(entry)
 
         def fits(entry: TaskState) -> bool:
-            return entry.id not in skip and accepted.fits(entry)
+            is_early = bool(entry.not_before) and entry.opens_at() > now  # set back again
+            return entry.id not in skip and not is_early and accepted.fits(entry)
 
         found: list[TaskState] = self._ready.best(fits, among, accepted.fits_labels)
         return found
@@ -201,10 +228,13 @@ class QueueState:
 
         If True, each open task waits for an answer, or for a task that asks, has failed,
         was cancelled or is missing.
+        A task that waits for its time does not count: it may be years away.
         Only ready tasks in `accepted` count. Running tasks in `dead` do not count.
         """
         delayed = [
-            entry for _, name in self._delayed if (entry := self.entries[name]).state == READY
+            entry
+            for _, name in self._delayed
+            if (entry := self.entries[name]).state == READY and not entry.is_early
         ]
         if self.submitted or any(name not in dead for name in self.running):
             return False
@@ -232,11 +262,23 @@ class QueueState:
         ]
 
     def next_due(self) -> float | None:
-        """Return the time at which the next delayed task is ready again, or at which the
-        next default answer counts. Return None if there is neither.
+        """Return the time at which the next delayed task is ready again, at which a task
+        may begin, or at which the next default answer counts. Return None if there is
+        none of them.
         """
-        moments = [self._delayed[0][0] if self._delayed else None, self.next_default()]
+        delayed = self._delayed[0][0] if self._delayed else None
+        moments = [delayed, self.next_opening(), self.next_default()]
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def next_opening(self) -> float | None:
+        """Return the next time at which a task that waits for its time may begin."""
+        while self._early:
+            moment, name = self._early[0]
+            entry = self.entries.get(name)
+            if entry and entry.is_early and entry.state == READY and entry.opens_at() == moment:
+                return moment
+            heapq.heappop(self._early)
+        return None
 
     def open_questions(self) -> list[Question]:
         """Return the questions that wait for an answer, the oldest first."""
@@ -313,29 +355,60 @@ class QueueState:
             return False
         if not all(isinstance(name, str) for name in after):
             raise TypeError
-        priority, attempts = (
-            record.get("priority", 0),
-            record.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
-        )
-        agent = sys.intern(record.get("agent", ""))
-        labels = tuple(map(sys.intern, record.get("labels", ())))
-        entry = TaskState(
-            task_id, line, "command" in record, priority, tuple(after), attempts, agent
-        )
-        entry.labels = self._shared(labels)
+        entry = TaskState(task_id, line, False, 0, tuple(after), 0)
+        self._set_fields(entry, record)
+        entry.not_before = _moment(record.get("next") or record.get("not_before", ""))
         self.entries[task_id] = entry
         self.dependencies.add(entry)
         self._make_ready(entry)
         return True
 
+    def _set_fields(self, entry: TaskState, record: dict[str, Any]) -> None:
+        """Set the fields by which the queue decides, except `after` and the times."""
+        entry.has_command = "command" in record
+        entry.priority = record.get("priority", 0)
+        entry.max_attempts = record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        entry.agent = sys.intern(record.get("agent", ""))
+        entry.labels = self._shared(tuple(map(sys.intern, record.get("labels", ()))))
+        entry.every = sys.intern(record.get("every", ""))
+
+    def _edit(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        if entry.state not in EDITED_IN:
+            return False
+        fields = record["fields"]
+        line, changed = edited(entry.line, fields)
+        after, opens = tuple(changed.get("after", ())), _moment(record.get("next", ""))
+        if not all(isinstance(name, str) for name in (*after, *changed.get("labels", ()))):
+            raise TypeError
+        if not ("prompt" in changed or "command" in changed):
+            return False
+        if "after" in fields and self.dependencies.makes_cycle_by_edit(entry.id, after):
+            return False
+        moves = not _MOVING.isdisjoint(fields)
+        if moves:
+            self._ready.discard(entry)  # its priority and labels must not change in the list
+        entry.line = line
+        self._set_fields(entry, changed)
+        if "after" in fields:
+            self.dependencies.replace(entry, after)
+        if "every" in fields or "not_before" in fields:
+            entry.not_before, entry.upcoming, entry.delay = opens, "", 0.0
+        if moves and entry.state == READY:
+            self._make_ready(entry)
+        return True
+
     def _claim(self, entry: TaskState, record: dict[str, Any]) -> bool:
-        token = record["token"]
-        if token <= entry.token or not (entry.shown_state == READY or entry.state == RUNNING):
+        token, is_ready = record["token"], entry.state == READY and not entry.open_dependencies
+        if token <= entry.token or not (is_ready or entry.state == RUNNING):
             return False
         took_over = entry.state == RUNNING
         gives_up = took_over and entry.is_last_attempt
-        if not gives_up and self.gates.against(entry.id, record, entry.labels):
+        if not gives_up and (
+            self.gates.against(entry.id, record, entry.labels) or not _is_in_time(entry, record)
+        ):
             return False
+        if entry.every and record.get("every") == entry.every:
+            entry.upcoming = max(entry.upcoming, _moment(record.get("next", "")))
         before, entry.token = entry.token, token
         if took_over and entry.halted:
             entry.attempts -= 1
@@ -358,6 +431,7 @@ class QueueState:
         entry.by_agent = sys.intern(record.get("agent", ""))
         entry.ended_by = ""
         entry.submission = ()
+        entry.not_before, entry.is_early = "", False
         self._forget_questions(entry)
         self._move(entry, RUNNING, record)
         return True
@@ -388,11 +462,14 @@ class QueueState:
         token, claim = record["token"], record.get("claim")
         is_submitted = bool(entry.submission) and token == entry.submission[0]
         is_found = entry.state == RUNNING and claim == entry.token and token < entry.token
-        is_late = entry.state == DONE and token == entry.token
+        has_run = entry.state == READY and entry.last_run == DONE and entry.ended_by == "done"
+        is_late = (entry.state == DONE or has_run) and token == entry.token
         if token <= entry.landed_token or not (is_submitted or is_found or is_late):
             return False
         landed = Landed(token, record.get("branch", ""), record.get("commit", ""))
         entry.landed = landed.columns
+        if has_run and is_late:
+            return True
         self._remember(entry, of(entry.last_attempt).after_landing())
         if is_late:
             return True
@@ -473,7 +550,7 @@ class QueueState:
         if entry.state != DONE:
             return False
         entry.attempts = 0
-        entry.ended_by = ""
+        entry.ended_by = entry.done_at = ""
         self._remember(entry, of(entry.last_attempt).reopened(record, entry.reason))
         for dependent in self.dependencies.reopen(entry):
             self._ready.discard(dependent)
@@ -570,8 +647,8 @@ class QueueState:
     def _finish(self, entry: TaskState, record: dict[str, Any], result: str = "") -> None:
         """Make a task done, and the tasks ready that waited only for it."""
         self._end(entry, DONE, record, result)
-        for dependent in self.dependencies.done(entry):
-            if dependent.state == READY:
+        for dependent in (*self.dependencies.done(entry), entry):
+            if dependent.state == READY:  # the task itself if it recurs
                 self._make_ready(dependent)
 
     def _end(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
@@ -579,6 +656,18 @@ class QueueState:
         self.submitted.pop(entry.id, None)
         self._forget_questions(entry)
         self._move(entry, state, record, reason)
+        if entry.every and state in (DONE, FAILED):
+            self._recur(entry, state)
+
+    def _recur(self, entry: TaskState, ended: str) -> None:
+        """Make a task ready for its next run."""
+        if ended == DONE:
+            entry.done_at = entry.changed_at or _UNKNOWN_TIME
+        entry.last_run = ended
+        entry.state, entry.attempts, entry.lapsed, entry.delay = READY, 0, (), 0.0
+        entry.not_before, entry.upcoming = entry.upcoming or entry.not_before, ""
+        self._remember(entry, of(entry.last_attempt).recurred(failed=ended == FAILED))
+        self._make_ready(entry)
 
     def _back(
         self, entry: TaskState, record: dict[str, Any], *, delay: float = 0.0, first: bool = False
@@ -607,9 +696,12 @@ class QueueState:
         entry.last_attempt = previous.columns
 
     def _make_ready(self, entry: TaskState, *, first: bool = False) -> None:
+        entry.is_early = bool(entry.not_before)
         if entry.open_dependencies:
             return
-        if entry.delay > 0:
+        if entry.is_early:
+            heapq.heappush(self._early, (entry.opens_at(), entry.id))
+        elif entry.delay > 0:
             heapq.heappush(self._delayed, (entry.due(), entry.id))
         else:
             self._ready.add(entry, first=first)
@@ -621,3 +713,25 @@ class QueueState:
         """
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay
+
+
+def _moment(text: str) -> str:
+    """Return a time that an event carries. Raise ValueError if it is none."""
+    if text and from_iso(text) is None:
+        raise ValueError
+    return text
+
+
+def _is_in_time(entry: TaskState, record: dict[str, Any]) -> bool:
+    """Return whether a claim comes at the time of the task, and names its next run.
+
+    A claim of a task that has another rule meanwhile has computed another time.
+    """
+    if not (entry.not_before or entry.every):
+        return True
+    at = from_iso(record.get("at"))
+    if at is None or at < entry.opens_at():
+        return False
+    return not entry.every or (
+        record.get("every") == entry.every and (from_iso(record.get("next")) or 0.0) > at
+    )

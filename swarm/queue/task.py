@@ -16,6 +16,7 @@ from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.formats.frozen_record import REQUIRED, Field, FrozenRecord
 from swarm.inputs import MAX_TTL, check_agent, check_branch, check_name, check_plain_name
+from swarm.queue.fields.recurrence import check_every, check_moment
 from swarm.queue.previous import NOTHING, Previous
 from swarm.queue.questions.question import Question
 from swarm.queue.submission import Landed, Submission
@@ -223,6 +224,16 @@ def _check_agent(value: object, what: str, _: TaskField) -> str | None:
     return None if value == "" else check_agent(value, what)
 
 
+def _check_moment(value: object, what: str, field: TaskField) -> str | None:
+    text = _check_text(value, what, field)
+    return None if text is None else check_moment(text, what)
+
+
+def _check_every(value: object, what: str, field: TaskField) -> str | None:
+    text = _check_text(value, what, field)
+    return None if text is None else check_every(text, what)
+
+
 NAME = Kind(_check_name, ("string",), "TASK", none_is_default=False)
 TEXT = Kind(_check_text, ("string",), "TEXT")
 COMMAND = Kind(_check_command, ("string", "array"), "COMMAND")
@@ -236,6 +247,8 @@ BRANCH = Kind(_check_branch, ("string",), "BRANCH")
 FLAG = Kind(_check_flag, ("boolean",), "")
 REVIEWED = Kind(_check_reviewed, ("string",), "TASK")
 LABELS = Kind(_check_labels, ("array",), "LABEL")
+MOMENT = Kind(_check_moment, ("string",), "TIME")
+RULE = Kind(_check_every, ("string",), "RULE")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(task_field,))
@@ -310,6 +323,17 @@ class TaskSpec(_Declared):
         "a word for a kind of tasks: for swarm worker, swarm pause and swarm tell label:LABEL",
         default=(),
     )
+    not_before: str | None = task_field(
+        MOMENT,
+        "no worker claims the task before TIME, such as 2026-02-02T15:00:00Z, or 2h from now",
+        default=None,
+    )
+    every: str | None = task_field(
+        RULE,
+        "the task recurs: 30m, @daily, or five fields of cron with a time zone, such as "
+        "'0 3 * * * Europe/Berlin'",
+        default=None,
+    )
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in order."""
@@ -342,6 +366,8 @@ if TYPE_CHECKING:
         review_of: str | None
         require_changes: bool | None
         labels: Sequence[str]
+        not_before: str | None
+        every: str | None
 
 
 class Task(FrozenRecord):
@@ -359,7 +385,7 @@ class Task(FrozenRecord):
     reason: str
     """The text with which the last worker finished, failed or released the task."""
     ready_at: str
-    """When the delay before the next attempt ends, "" if there is no delay."""
+    """When the task may be claimed, "" if at once: after a delay, or at its time."""
     added_at: str
     previous: Previous = NOTHING
     """What the next attempt should know about the attempts before it."""
@@ -370,10 +396,27 @@ class Task(FrozenRecord):
     """The last landing of the task's work that the queue knows."""
     questions: tuple[Question, ...] = ()
     """The questions of its last claim, open or answered, that its agent still needs."""
+    last_run: str = ""
+    """How the last run of a task that recurs has ended: "done", "failed" or ""."""
+    last_done_at: str = ""
+    """When a run of a task that recurs was last done."""
 
     @property
     def id(self) -> str:
         return self.spec.id
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the task is done. A task that recurs is done from the end of a run that
+        was done to the beginning of the next run.
+        """
+        has_run = self.last_run == "done" and self.attempts == 0
+        return self.state == "done" or (has_run and self.state in ("ready", "waiting"))
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the task waits for its time, and not for a task."""
+        return self.state == "waiting" and bool(self.ready_at)
 
     @property
     def is_claimed(self) -> bool:
@@ -403,6 +446,8 @@ class Task(FrozenRecord):
             "submission": self.submission and _plain(self.submission),
             "landed": self.landed and _plain(self.landed),
             "questions": [_plain(question) for question in self.questions],
+            "last_run": self.last_run or None,
+            "last_done_at": self.last_done_at or None,
         }
 
 
@@ -453,6 +498,8 @@ def task_schema(states: Sequence[str]) -> dict[str, dict[str, Any]]:
             "description": "the questions of its last attempt",
             "items": {"type": "object", "properties": question_schema()},
         },
+        "last_run": {"enum": ["done", "failed", None]},
+        "last_done_at": text_or_null,
     }
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from swarm.queue import previous
-from swarm.queue.events import ASKING, FAILED, READY, RUNNING, WAITING, parse_event
+from swarm.queue.events import ASKING, DONE, FAILED, READY, RUNNING, WAITING, parse_event
 from swarm.queue.questions.question import question_of
 from swarm.queue.ready import Node
 from swarm.queue.submission import landed_of, submission_of
@@ -38,16 +38,21 @@ class TaskState(Node):
         "by_agent",
         "changed_at",
         "delay",
+        "done_at",
         "ended_by",
+        "every",
         "halted",
         "has_command",
         "id",
+        "is_early",
         "labels",
         "landed",
         "lapsed",
         "last_attempt",
+        "last_run",
         "line",
         "max_attempts",
+        "not_before",
         "open_dependencies",
         "priority",
         "questions",
@@ -55,6 +60,7 @@ class TaskState(Node):
         "state",
         "submission",
         "token",
+        "upcoming",
         "worker",
     )
 
@@ -83,6 +89,11 @@ class TaskState(Node):
         questions: tuple[Sequence[Any], ...] = (),
         labels: tuple[str, ...] = (),
         halted: str = "",
+        every: str = "",
+        not_before: str = "",
+        upcoming: str = "",
+        last_run: str = "",
+        done_at: str = "",
     ) -> None:
         self.next = self.previous = None
         self.order = 0
@@ -121,12 +132,23 @@ class TaskState(Node):
         self.labels = labels
         # The user that halted the running claim, "" if it may go on.
         self.halted = halted
+        # The rule by which the task recurs, "" if it does not.
+        self.every = every
+        # The time of the present run, "" if the run has begun or may begin at once.
+        self.not_before = not_before
+        # The time of the run after it, "" before the present run has begun.
+        self.upcoming = upcoming
+        # How the last run of a task that recurs has ended, and when one was last done.
+        self.last_run = last_run
+        self.done_at = done_at
+        # Whether `not_before` was not over when the queue was last read.
+        self.is_early = False
         # The number of tasks in `after` that are not done.
         self.open_dependencies = 0
 
     @property
     def shown_state(self) -> str:
-        if self.state == READY and self.open_dependencies:
+        if self.state == READY and (self.open_dependencies or self.is_early):
             return WAITING
         return ASKING if self.state == RUNNING and self.is_asking else self.state
 
@@ -144,6 +166,11 @@ class TaskState(Node):
         return self.attempts - bool(self.halted) >= self.max_attempts
 
     @property
+    def was_done(self) -> bool:
+        """Whether tasks after it may begin: for a task that recurs, after its first run."""
+        return self.state == DONE or bool(self.done_at)
+
+    @property
     def landed_token(self) -> int:
         """The token of the work that landed last, 0 if none has."""
         return self.landed[0] if self.landed else 0
@@ -156,6 +183,15 @@ class TaskState(Node):
     def due(self) -> float:
         """Return the time at which the delay before the next attempt ends."""
         return (from_iso(self.since) or 0.0) + self.delay
+
+    def opens_at(self) -> float:
+        """Return the time before which no claim counts, 0 if there is none."""
+        return (from_iso(self.not_before) or 0.0) if self.not_before else 0.0
+
+    def _ready_at(self) -> str:
+        if self.state != READY:
+            return ""
+        return self.not_before or (to_iso(self.due()) if self.delay else "")
 
     def task(self, before: Task | None = None) -> Task:
         """Return the task as of now.
@@ -175,12 +211,14 @@ class TaskState(Node):
             token=self.token or None,
             since=added_at if self.changed_at is None else self.changed_at,
             reason=self.reason,
-            ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
+            ready_at=self._ready_at(),
             added_at=added_at,
             previous=previous.of(self.last_attempt),
             submission=submission_of(self.submission),
             landed=landed_of(self.landed),
             questions=self.asked(),
+            last_run=self.last_run,
+            last_done_at=self.done_at,
         )
 
     def _added_at(self) -> str:
@@ -213,6 +251,11 @@ COLUMNS = (
     "questions",
     "labels",
     "halted",
+    "every",
+    "not_before",
+    "upcoming",
+    "last_run",
+    "done_at",
 )
 
 
@@ -224,4 +267,4 @@ def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
     """
     if entry.state != RUNNING or not lock_is_free:
         return entry.shown_state
-    return FAILED if entry.is_last_attempt else READY
+    return FAILED if entry.is_last_attempt and not entry.every else READY

@@ -11,6 +11,7 @@ An informational record says something about a task without changing its state:
     SKIP with `lost`                           a worker lost its lock, and stopped
     SKIP with `denied`                         an agent was denied tool calls
     SKIP with `policy`                         a rule of the project decided about a tool call
+    SKIP with `edited`                         a user changed fields of a task
     SKIP with `typed`                          swarm answered a prompt in a pane
 
 HELP with `stalled` or `loops` says that an attempt seems stuck. The board shows it until
@@ -47,6 +48,7 @@ INFORMATIONAL_KEYS = (
     "landed",
     "returned",
     "typed",
+    "edited",
 )
 
 
@@ -100,6 +102,11 @@ def returned(work: str) -> dict[str, Any]:
     ERROR, or SKIP if the next attempt has begun. `work` is its commit.
     """
     return {"returned": work}
+
+
+def edited(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `meta` of the SKIP record about a task whose fields a user changed."""
+    return {"edited": dict(fields)}
 
 
 def lost(**facts: Any) -> dict[str, Any]:

@@ -7,15 +7,17 @@ the token of the page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput, StoreError, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import check_name
 from swarm.locks.table import LockTable
 from swarm.queue.questions.question import PERSON
 from swarm.queue.queue import TaskQueue
+from swarm.queue.task import TaskSpec
 from swarm.status.events import log_break
 from swarm.stores.contract import Store
 from swarm.web.answers import (
@@ -23,13 +25,17 @@ from swarm.web.answers import (
     MAX_BY,
     MAX_REASON,
     MAX_WORKER,
+    Add,
     Answer,
     Cancel,
     Done,
+    Edit,
     Open,
     Release,
     Retry,
 )
+
+_RUN_BY_WORKERS = ("command", "check")
 
 
 class Actions:
@@ -93,6 +99,23 @@ class Actions:
         self._queue.open_gate(gate, who)
         return {"done": "opened", "task_id": "", "by": who}
 
+    def add(self, body: bytes) -> Done:
+        """Add a task. Without an id, one is made from its words."""
+        fields = _fields(body, Add)
+        who, given = self._who(fields), _object(fields)
+        with _refusing(str(given.get("id", ""))[:MAX_WORKER]):
+            _check_task_fields(given)
+            task = self._queue.add(given.pop("id", None), **given)
+        return {"done": "added", "task_id": task.id, "by": who}
+
+    def edit(self, task: str, body: bytes) -> Done:
+        fields = _fields(body, Edit)
+        who, given = self._who(fields), _object(fields)
+        with _refusing(task):
+            _check_task_fields(given)
+            self._queue.edit(task, who, given)
+        return {"done": "edited", "task_id": task, "by": who}
+
     def answer(self, question: str, body: bytes) -> Done:
         """Answer a question. Raise NoQuestion if it is not open any more."""
         fields = _fields(body, Answer)
@@ -110,6 +133,34 @@ class Actions:
         if not isinstance(by, str) or len(by) > MAX_BY:
             raise BadInput(f"by must be a name of at most {MAX_BY} characters.")
         return check_name(f"{by or self.person} (web)", "by")
+
+
+def _object(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a task in a body."""
+    given = fields.get("fields")
+    if not isinstance(given, dict):
+        raise BadInput('fields must be an object with fields of a task, such as {"priority": 5}.')
+    return dict(given)
+
+
+def _check_task_fields(given: Mapping[str, Any]) -> None:
+    unknown = [name for name in given if name not in TaskSpec.field_names()]
+    if unknown:
+        raise BadInput(f"a task has no field {unknown[0][:40]!r}.")
+    runs = [name for name in _RUN_BY_WORKERS if given.get(name) is not None]
+    if runs:
+        raise BadInput(
+            f"a page cannot set {runs[0]!r}, because workers run it. Use swarm task add or edit."
+        )
+
+
+@contextmanager
+def _refusing(task: str) -> Iterator[None]:
+    """Raise WrongState for BadInput: the body is well-formed, but the queue refuses it."""
+    try:
+        yield
+    except BadInput as error:
+        raise WrongState(task, str(error)) from None
 
 
 def _is_unicode(text: str) -> bool:

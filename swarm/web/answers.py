@@ -127,7 +127,9 @@ class Snapshot(TypedDict):
 
 
 class TaskRow(TypedDict):
-    """A task in a list. `after` is the number of tasks that must be done first.
+    """A task in a list. `after` is the number of tasks that must be done first. `every` is
+    the rule by which it recurs, and `next` the time before which no worker claims it; ""
+    if there is none.
 
     `cost_usd` is what its agents report: an estimate.
     """
@@ -146,6 +148,8 @@ class TaskRow(TypedDict):
     blocked_by: str | None
     agent: str
     cost_usd: Annotated[float, {"minimum": 0}]
+    every: str
+    next: str
 
 
 class Tasks(TypedDict):
@@ -209,7 +213,7 @@ class Done(TypedDict):
     user (`by`).
     """
 
-    done: Literal["released", "retried", "cancelled", "answered", "opened"]
+    done: Literal["released", "retried", "cancelled", "answered", "opened", "added", "edited"]
     task_id: str
     by: str
 
@@ -247,6 +251,18 @@ class Open(_Body):
 
 class Cancel(_Body, total=False):
     reason: Annotated[str, {"maxLength": MAX_REASON}]
+
+
+class Add(_Body):
+    """A task to add: the fields of `TaskSpec`. Without an id, one is made from its words."""
+
+    fields: dict[str, Any]
+
+
+class Edit(_Body):
+    """The fields of a task to change. A field that is null gets its default."""
+
+    fields: dict[str, Any]
 
 
 class Answer(_Body):

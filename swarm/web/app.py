@@ -88,7 +88,7 @@ class WebApp:
         routes = [
             Route("/api/board", self._board),
             Route("/api/snapshot", self._snapshot),
-            Route("/api/tasks", self._tasks),
+            Route("/api/tasks", self._tasks, methods=["GET", "POST"]),
             Route("/api/tasks/{task}", self._task),
             Route("/api/tasks/{task}/output", self._output),
             Route("/api/log", self._log),
@@ -97,6 +97,7 @@ class WebApp:
             Route("/api/tasks/{task}/retry", self._retry, methods=["POST"]),
             Route("/api/tasks/{task}/cancel", self._cancel, methods=["POST"]),
             Route("/api/gates/{gate}/open", self._open, methods=["POST"]),
+            Route("/api/tasks/{task}/edit", self._edit, methods=["POST"]),
             Route("/api/questions/{question}/answer", self._answer, methods=["POST"]),
             Route("/openapi.json", self._openapi),
             Route("/metrics", self._metrics),
@@ -130,6 +131,8 @@ class WebApp:
         return _json(fields)
 
     async def _tasks(self, request: Request) -> Response:
+        if request.method == "POST":
+            return await self._add(request)
         given = _only(request, "state", "q", "after", "limit")
         state, words, after = (
             _one_of(given, "state", STATES),
@@ -210,6 +213,15 @@ class WebApp:
 
     async def _retry(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.retry)
+
+    async def _add(self, request: Request) -> Response:
+        def choose(actions: Actions) -> Callable[[str, bytes], Done]:
+            return lambda _, body: actions.add(body)
+
+        return await self._act(request, choose, lambda _: "")
+
+    async def _edit(self, request: Request) -> Response:
+        return await self._act(request, lambda actions: actions.edit)
 
     async def _cancel(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.cancel)

@@ -117,7 +117,7 @@ class Feed:
         # Used by the watching thread alone:
         self._cursor: str | None = None
         self._queue_version: object = None
-        self._titles: dict[str, str] = {}
+        self._titles: dict[str, tuple[bytes, str]] = {}  # the line, the title
         self._fingerprint: object = None
         self._board_sent_at = 0.0
         self._probe = WriteProbe(store)
@@ -316,8 +316,10 @@ class Feed:
         rows: dict[str, TaskRow] = {}
         changed = []
         for task in viewer.queue.entries.values():
-            if (title := self._titles.get(task.id)) is None:
-                title = self._titles[task.id] = title_of(task)
+            known_line, title = self._titles.get(task.id, (b"", ""))
+            if known_line is not task.line:  # a new task, or an edited one
+                title = title_of(task)
+                self._titles[task.id] = task.line, title
             usage = viewer.cost_of_tasks.get(task.id)
             row = task_row(
                 task,

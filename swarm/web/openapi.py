@@ -31,6 +31,7 @@ from swarm.web.schema import Schema, reference, schema_of
 MAX_LIMIT = 1000  # tasks or records in one answer
 MAX_POSITION = 1 << 53  # bytes of an output
 MAX_PARAMETER = 400  # characters of a parameter
+_UNFIT = "the queue refuses these fields, or the task is in a state that allows no edit"
 ACTION_HEADER = "x-swarm-action"
 
 # record classes, with facts that their annotations do not say
@@ -63,6 +64,8 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     answers.Open: {},
     answers.Cancel: {},
     answers.Answer: {},
+    answers.Add: {},
+    answers.Edit: {},
     answers.Done: {},
     answers.Error: {},
 }
@@ -150,7 +153,8 @@ def _paths() -> Schema:
                 words,
                 after_task,
                 limit,
-            )
+            ),
+            "post": _post("Add a task", "Add", {**acted, "409": _UNFIT}),
         },
         "/api/tasks/{task}": {
             "get": _get(
@@ -191,6 +195,9 @@ def _paths() -> Schema:
         },
         "/api/tasks/{task}/retry": {
             "post": _post("Make a failed or cancelled task ready again", "Retry", acted, task)
+        },
+        "/api/tasks/{task}/edit": {
+            "post": _post("Change fields of a task", "Edit", {**acted, "409": _UNFIT}, task)
         },
         "/api/tasks/{task}/cancel": {"post": _post("Cancel a task", "Cancel", acted, task)},
         "/api/gates/{gate}/open": {

@@ -99,6 +99,8 @@ def task_row(
         "blocked_by": blocked_by or None,
         "agent": cut(task.agent, _MAX_NAME),
         "cost_usd": round(cost_usd, 6),
+        "every": task.every,
+        "next": task.not_before,
     }
 
 

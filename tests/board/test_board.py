@@ -650,3 +650,20 @@ class TestQuestions:
         queue.ask("t", "w", queue.claim("w", "t").token, "which?")
         say(store, "HELP", text="no output for an hour")
         assert problems(store) == [("waiting", "t")] and len(look(store).questions) == 1
+
+
+def test_a_run_that_failed_stays_a_problem_until_the_next_run(
+    store: Store, clock: HandClock
+) -> None:
+    queue = TaskQueue(store)
+    queue.add("n", "x", every="1h", max_attempts=1)
+    queue.fail("n", "w", queue.claim("w").token, "no disk")
+    (problem,) = [each for each in look(store).problems if each.task_id == "n"]
+    assert problem.kind == "error" and "no disk" in problem.text
+    assert "the next may begin at" in problem.text
+    assert look(store).queue["waiting"] == 1
+    clock.pass_time(3600)
+    viewer = Viewer(store)
+    assert viewer.look().queue["ready"] == 1
+    queue.done("n", "w", queue.claim("w").token)
+    assert not [each for each in look(store).problems if each.task_id == "n"]

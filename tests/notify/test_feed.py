@@ -87,6 +87,17 @@ class TestQueue:
         failure, _ = events(store)
         assert failure.kind == "failures" and "gone" in failure.text
 
+    def test_a_run_of_a_task_that_recurs_fails_once_for_each_time(
+        self, store: Store, queue: TaskQueue, clock: HandClock
+    ) -> None:
+        queue.add("n", "x", every="1h", max_attempts=2)
+        for _ in range(2):
+            queue.fail("n", "w", queue.claim("w", "n").token, "no disk")
+        assert kinds(store).count("failures") == 1
+        clock.pass_time(3600)
+        queue.done("n", "w", queue.claim("w", "n").token)
+        assert kinds(store).count("failures") == 1
+
     def test_the_queue_is_finished_once_until_more_is_added(
         self, store: Store, queue: TaskQueue
     ) -> None:

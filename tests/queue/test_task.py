@@ -358,6 +358,8 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "review_of": ["string", "null"],
         "require_changes": ["boolean", "null"],
         "labels": "array",
+        "not_before": ["string", "null"],
+        "every": ["string", "null"],
         "attempts": "integer",
         "worker": ["string", "null"],
         "token": ["integer", "null"],
@@ -368,6 +370,8 @@ def test_the_schema_names_the_type_the_bounds_and_the_meaning_of_each_field() ->
         "submission": ["object", "null"],
         "landed": ["object", "null"],
         "questions": "array",
+        "last_run": None,
+        "last_done_at": ["string", "null"],
     }
     assert schema["state"] == {"enum": ["ready", "done"]}
     assert schema["attempts"]["minimum"] == 0

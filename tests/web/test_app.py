@@ -696,6 +696,36 @@ class TestActing:
         again = acting.server.act("/api/tasks/broken/retry", {})
         assert (again.status, again.json["exit_code"]) == (409, 1)
 
+    def test_a_task_is_added_by_its_words_and_edited(self, acting: Swarm) -> None:
+        body = {"fields": {"prompt": "Sweep the floor"}, "by": "bob"}
+        added = acting.server.act("/api/tasks", body).json
+        assert added == {"done": "added", "task_id": "sweep-the-floor", "by": "bob (web)"}
+        path = "/api/tasks/sweep-the-floor/edit"
+        assert acting.server.act(path, {"fields": {"priority": 7}}).json["done"] == "edited"
+        assert acting.queue.get("sweep-the-floor").spec.priority == 7
+        acting.server.act(path, {"fields": {"priority": None, "every": "@daily UTC"}})
+        task = acting.server.get("/api/tasks/sweep-the-floor")["task"]
+        assert (task["priority"], task["every"], task["state"]) == (0, "@daily UTC", "waiting")
+        ((_, first), _) = acting.log.query("sweep-the-floor")
+        assert "edited" in first["meta"] and first["worker"] == "ada (web)"
+        again = {"fields": {"id": "sweep-the-floor", "prompt": "x"}}
+        assert acting.server.act("/api/tasks", again).status == 409
+        assert acting.server.act("/api/tasks/nothing/edit", body).status == 404
+
+    @pytest.mark.parametrize(
+        "fields", [{"command": "id"}, {"check": ["id"]}, {"nonsense": 1}, {"prompt": 1}, 1, None]
+    )
+    def test_a_page_sets_no_command_and_no_invalid_field(
+        self, acting: Swarm, fields: object
+    ) -> None:
+        name = acting.queue.add(None, "a plain task").id
+        before = {task.id: task.spec for task in acting.queue.tasks()}
+        status = 409 if isinstance(fields, dict) else 400
+        assert acting.server.act("/api/tasks", {"fields": fields}).status == status
+        path = f"/api/tasks/{name}/edit"
+        assert acting.server.act(path, {"fields": fields}).status == status
+        assert {task.id: task.spec for task in acting.queue.tasks()} == before
+
     def test_a_task_is_cancelled_with_its_reason(self, acting: Swarm) -> None:
         acting.queue.add("needless", "x")
         acting.queue.claim("w", "needless")

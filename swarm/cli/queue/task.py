@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.cli.queue import plans, question_text, task_output, task_text
+from swarm.cli.queue import edit, plans, question_text, task_output, task_text
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
-from swarm.queue.events import DONE, STATES
+from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import (
     AGENT,
@@ -19,8 +19,10 @@ from swarm.queue.task import (
     CHECKS,
     FLAG,
     LABELS,
+    MOMENT,
     NAMES,
     OBJECT,
+    RULE,
     SECONDS,
     TASK_FIELDS,
     TEXT,
@@ -43,17 +45,32 @@ def add(call: Call) -> int:
     prompt = call.options.get("--prompt")
     if prompt == "-":
         prompt = output.read_stdin(MAX_RECORD_BYTES)
-    given: dict[str, Any] = {
+    words = call.get(0).strip()
+    task_id = None
+    if prompt is None and not call.command_line:
+        if not any(map(str.isspace, words)):
+            raise BadInput(
+                f"{shown(words) or 'TASK'} is one word, which is the id of the task. Say what to "
+                f"do: --prompt TEXT or -- COMMAND, or several words in place of the id, such as "
+                f"{_WORDS_EXAMPLE}"
+            )
+        prompt = words  # the id is made from them
+    else:
+        task_id = _task(call)
+    given = given_fields(call) | {"prompt": prompt, "command": list(call.command_line)}
+    task = TaskQueue().add(task_id, **given)
+    if not call.answer({"added": True, "task": task.fields()}):
+        output.out(f"Task added: {task.id}{task_text.waits(task)}\n")
+    return 0
+
+
+def given_fields(call: Call) -> dict[str, Any]:
+    """Return the fields of a task that have an option, as far as the call has it."""
+    return {
         field.name: _PARSERS[field.kind](call, field)
         for field in TASK_FIELDS
         if field.option in call.options
     }
-    task = TaskQueue().add(
-        _task(call), **given | {"prompt": prompt, "command": list(call.command_line)}
-    )
-    if not call.answer({"added": True, "task": task.fields()}):
-        output.out(f"Task added: {task.id}{task_text.waits(task)}\n")
-    return 0
 
 
 def list_tasks(call: Call) -> int:
@@ -181,7 +198,7 @@ def done(call: Call) -> int:
         if not call.answer({**fields, "task": queue.get(name).fields()}):
             output.out(finishing.refusal_text(error))
         return error.exit_code
-    if not call.answer({"done": task.state == DONE, "task": task.fields()}):
+    if not call.answer({"done": task.is_done, "task": task.fields()}):
         output.out(task_text.ended(task))
     return 0
 
@@ -339,6 +356,8 @@ _PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     CHECKS: lambda call, field: [] if (given := call.every(field.option)) == [""] else given,
     BRANCH: lambda call, field: call.options[field.option],
     FLAG: lambda call, field: True,
+    MOMENT: lambda call, field: edit.moment(call.options[field.option]),
+    RULE: lambda call, field: call.options[field.option],
 }
 _WORKER = Option(
     "--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this command"
@@ -353,24 +372,33 @@ _WORKSPACE = Option(
     "--workspace", text="make a git worktree for the attempt, and print its directory"
 )
 _NOTE = Option("--note", "TEXT", "words for the next attempts, such as what to do otherwise")
+_WORDS_EXAMPLE = "swarm task add 'Fix the login bug'"
+_FIELD_OPTIONS = tuple(
+    Option(
+        field.option,
+        field.kind.metavar,
+        field.about,
+        repeated=field.kind in (NAMES, CHECKS, LABELS),
+    )
+    for field in TASK_FIELDS
+    if field.option
+)
 COMMANDS = {
     "add": Command(
         add,
         "Add a task: a prompt for an agent, a command of its own, or both.",
         "swarm task add login --prompt 'Fix the login bug' --priority 5 --after schema",
         positional=("TASK",),
-        options=tuple(
-            Option(
-                field.option,
-                field.kind.metavar,
-                field.about,
-                repeated=field.kind in (NAMES, CHECKS, LABELS),
-            )
-            for field in TASK_FIELDS
-            if field.option
-        ),
+        options=_FIELD_OPTIONS,
         command_line="optional",
+        details=(
+            (
+                "Without --prompt and COMMAND, TASK may be several words: they are the prompt, "
+                f"and the id is made from them. {_WORDS_EXAMPLE}"
+            ),
+        ),
     ),
+    "edit": edit.command(_FIELD_OPTIONS),
     "import": plans.IMPORT,
     "export": plans.EXPORT,
     "list": Command(

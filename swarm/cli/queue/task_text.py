@@ -11,9 +11,11 @@ from swarm.queue.task import (
     CHECKS,
     FLAG,
     LABELS,
+    MOMENT,
     NAMES,
     OBJECT,
     REVIEWED,
+    RULE,
     SECONDS,
     TASK_FIELDS,
     TEXT,
@@ -53,6 +55,8 @@ _SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
     BRANCH: str,
     FLAG: lambda value: "yes" if value else "no",
     REVIEWED: str,
+    MOMENT: str,
+    RULE: str,
 }
 
 
@@ -77,11 +81,24 @@ def about(task: Task, blocked_by: str) -> str:
         return f" (since {task.since}, {waits}, {_work(task.submission.work)})"
     if blocked_by:
         return f" (blocked: waits for {shown(blocked_by)}, which will not be done)"
+    if task.is_early or task.last_run:
+        notes = [text for text in (_one_line(task.reason), *_times(task)) if text]
+        return f" ({'; '.join(notes)})"
     if task.state == "waiting":
         return f" (waits for {shown(', '.join(task.spec.after))})"
     again = f"again at {task.ready_at}" if task.ready_at else ""
     notes = [text for text in (_one_line(task.reason), again) if text]
     return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _times(task: Task) -> list[str]:
+    """Return when a task recurs, how its last run has ended, and when the next may begin."""
+    ready_at = shown(task.ready_at)
+    if not task.spec.every:
+        return [f"waits until {ready_at}"] if ready_at else []
+    last = f"the last run has {'failed' if task.last_run == 'failed' else 'succeeded'}"
+    found = [f"every {shown(task.spec.every)}", last if task.last_run else ""]
+    return [*found, f"next {ready_at}" if ready_at else ""]
 
 
 def _work(commit: str) -> str:
@@ -116,6 +133,8 @@ def _one_line(text: str) -> str:
 
 
 def waits(task: Task) -> str:
+    if task.is_early:
+        return f" ({'; '.join(filter(None, _times(task)))})"
     return f" (waits for {', '.join(task.spec.after)})" if task.state == "waiting" else ""
 
 
@@ -145,6 +164,8 @@ def rows(task: Task) -> dict[str, str]:
         "needs": "a worker without --exec, or with --allow-commands" if needs_worker else "",
         "added_at": task.added_at,
         "since": task.since,
+        "next": task.ready_at,
+        "last run": task.last_run,
         "failure": _one_line(task.previous.reason),
         "note": task.previous.note,
         "session": task.previous.session,
@@ -184,4 +205,4 @@ def ended(task: Task) -> str:
     """Return what a user reads when a claim was ended well."""
     if task.submission is not None and task.state == SUBMITTED:
         return f"Task submitted: {shown(task.id)} {task.submission.waits_for}\n"
-    return f"Task done: {shown(task.id)}\n"
+    return f"Task done: {shown(task.id)}{waits(task)}\n"

@@ -12,7 +12,7 @@ const QUESTIONS = {
 };
 
 // The fields of a task that have a row or a section of their own below; every other field gets a row by its name.
-const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "timeout", "token", "added_at", "prompt", "command", "meta", "submission", "landed", "questions"]);
+const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "every", "last_run", "last_done_at", "timeout", "token", "added_at", "prompt", "command", "meta", "submission", "landed", "questions"]);
 
 function otherRows(task) {
   const others = Object.entries(task).filter(([name, value]) => !OWN_ROWS.has(name) && value);
@@ -88,7 +88,9 @@ export class Dialogs {
       ["Priority", String(task.priority)],
       ["After", task.after.length && say(task.after.join(", "))],
       ["Blocked by", blockedBy && say(blockedBy)],
-      ["Next attempt at", task.ready_at && fullTime(task.ready_at)],
+      ["Every", task.every && say(task.every)],
+      ["Last run", task.last_run && `${task.last_run}${task.last_done_at ? `; last done at ${fullTime(task.last_done_at)}` : ""}`],
+      ["May begin at", task.ready_at && fullTime(task.ready_at)],
       ["Timeout", task.timeout && `${task.timeout} s`],
       ["Token", task.token && String(task.token)],
       ...questionRows(task.questions),

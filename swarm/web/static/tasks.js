@@ -1,6 +1,6 @@
 // The tasks in the page, filtered by state and words. An event updates only the rows of changed tasks.
 
-import { $, age, ask, fill, later, make, money, plain, say, setText } from "./dom.js";
+import { $, age, ask, fill, fullTime, later, make, money, plain, say, setText } from "./dom.js";
 import { List } from "./list.js";
 
 const STATES = ["asking", "running", "submitted", "failed", "ready", "waiting", "done", "cancelled"]; // most interesting first
@@ -107,6 +107,7 @@ export class TaskView {
     const about = make("span", { class: "by" });
     if (task.state === "running") about.append(say(task.worker), " · ", age(task.since));
     else if (task.blocked_by) about.append("blocked by ", say(task.blocked_by));
+    else if (task.state === "waiting" && task.next) about.append(...(task.every ? ["every ", say(task.every), ", "] : []), "next ", fullTime(task.next));
     else if (task.state === "waiting") about.append(`after ${task.after} other task${task.after === 1 ? "" : "s"}`);
     else if (task.since && task.state !== "ready") about.append(age(task.since), " ago");
     if (task.agent) about.append(about.childNodes.length ? " · " : "", say(task.agent));

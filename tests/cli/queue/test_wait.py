@@ -4,6 +4,7 @@ instead of looking again and again.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from swarm.board import waiting
 from swarm.board.waiting import CONDITIONS, Answer, wait_for
+from swarm.board.waiting_for_all import wait_for_each, wait_for_queue
 from swarm.errors import BadInput
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
@@ -288,7 +290,7 @@ class TestCommand:
             ("t", "--for", "dnoe"),
             ("t", "--timeout", "soon"),
             ("a/b",),
-            ("t", "u"),
+            ("t", "--all"),
             ("t", "--for"),
         ],
     )
@@ -300,3 +302,93 @@ class TestCommand:
     def test_help_of_wait_names_every_condition(self) -> None:
         text = run("wait", "--help").out.decode()
         assert all(word in text for word in CONDITIONS)
+
+
+class TestSeveral:
+    def test_all_of_them_must_be_so(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        for name in "ab":
+            queue.add(name, "x")
+        queue.done("a", "w", queue.claim("w", "a").token)
+        found = wait_for_each(store, ["a", "b"], timeout=0)
+        assert (found.met, found.never, found.text) == (False, [], "b is ready")
+        token = queue.claim("w", "b").token
+        timer = after_a_while(lambda: TaskQueue(store).done("b", "w", token))
+        found = wait_for_each(store, ["a", "b"], timeout=60)
+        assert found.met and set(found.by_task) == {"a", "b"}
+        timer.join()
+
+    def test_one_that_never_can_be_ends_the_wait_and_is_named(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add("a", "x")
+        queue.add("b", "x", after=["a"])
+        queue.add("c", "x")
+        queue.cancel("a", "u")
+        assert wait_for_each(store, ["c", "b", "a"]).never == ["b", "a"]
+
+    def test_locks_and_log_and_tasks_that_do_not_exist(self, store: Store) -> None:
+        LockTable(store).acquire("a", "w", 60)
+        assert not wait_for_each(store, ["a", "b"], "free", timeout=0).met
+        LockTable(store).release("a", "w")
+        assert wait_for_each(store, ["a", "b"], "free", timeout=0).met
+        say(store, "DONE", "a")
+        unknown: list[str] = []
+        timer = after_a_while(lambda: say(store, "DONE", "b"))
+        assert wait_for_each(store, ["a", "b"], timeout=60, unknown=unknown.append).met
+        assert unknown in ([], ["b"])
+        timer.join()
+        with pytest.raises(BadInput):
+            wait_for_each(store, ["a"], "nonsense")
+
+
+class TestTheQueue:
+    def test_it_ends_when_nothing_is_left_to_do_and_says_why(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        assert wait_for_queue(store).text == "the queue is empty"
+        for name in ("done", "failed", "cancelled", "asking"):
+            queue.add(name, "x")
+        queue.add("blocked", "x", after=["failed"])
+        queue.add("early", "x", not_before="2100-01-01")
+        queue.add("nightly", "x", every="@yearly UTC")
+        assert not wait_for_queue(store, 0).ended
+        queue.fail("failed", "w", queue.claim("w", "failed").token, final=True)
+        queue.cancel("cancelled", "u")
+        queue.park("asking", "w", queue.claim("w", "asking").token, "which?")
+        token = queue.claim("w", "done").token
+        timer = after_a_while(lambda: TaskQueue(store).done("done", "w", token))
+        end = wait_for_queue(store, 60)
+        timer.join()
+        assert (end.ended, end.met, end.left) == (True, False, [])
+        assert (end.failed, end.cancelled) == (["failed"], ["cancelled"])
+        assert (end.blocked, end.asking) == (["blocked"], ["asking"])
+        assert end.early == ["early", "nightly"]
+        assert end.text.startswith("1 of 7 tasks are done; failed: failed")
+
+    def test_it_is_well_if_all_are_done_or_wait_for_their_time(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add("a", "x")
+        queue.add("nightly", "x", every="@yearly UTC")
+        queue.done("a", "w", queue.claim("w").token)
+        assert wait_for_queue(store).met
+
+
+def test_several_tasks_and_all_from_a_shell(isolated_swarm_dir: Path) -> None:
+    queue = TaskQueue()
+    for name in "ab":
+        queue.add(name, "x")
+    assert run("wait").code == 2 and run("wait", "a", "--all").code == 2
+    assert run("wait", "--all", "--for", "free").code == 2
+    answer = run("wait", "a", "b", "--timeout", "0", "--json")
+    fields = json.loads(answer.out)
+    assert answer.code == 1 and not fields["met"] and fields["never"] == []
+    assert [row["task_id"] for row in fields["tasks"]] == ["a", "b"]
+    assert b"time of 0 s is over" in answer.err
+    queue.done("a", "w", queue.claim("w", "a").token)
+    queue.fail("b", "w", queue.claim("w", "b").token, final=True)
+    answer = run("wait", "a", "b")
+    assert answer.code == 1 and b"b is failed" in answer.err and b"Only a user" in answer.err
+    answer = run("wait", "--all", "--json")
+    assert answer.code == 1 and json.loads(answer.out)["failed"] == ["b"]
+    queue.retry("b", "u")
+    queue.done("b", "w", queue.claim("w", "b").token)
+    assert run("wait", "a", "b").code == run("wait", "--all").code == 0
