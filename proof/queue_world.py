@@ -11,6 +11,7 @@ for swarm's own store, clock and lock table.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from swarm.system.clock import from_iso, to_iso
 
 TASK = "t"
 AGENT = "claude"
+LABEL = "web"
 ROUND = 100.0  # seconds of the wall clock in a round: more than clocks may differ
 
 
@@ -103,8 +105,13 @@ def results_of(call: Call, world: World) -> Iterator[tuple[Result, World]]:
 def _behind_gate(world: World, line: bytes) -> list[int]:
     """Return the token of a claim if the gate is closed when the claim is written."""
     event = json.loads(line)
-    closed = [json.loads(each) for each in world.lines if b'"op": "close"' in each]
-    is_closed = any((from_iso(each["until"]) or 0.0) > world.time * ROUND for each in closed)
+    ends: list[float] = []
+    for each in map(json.loads, world.lines):
+        if each["op"] == "close":
+            ends.append((from_iso(each["until"]) or 0.0) if "until" in each else math.inf)
+        elif each["op"] == "open":
+            ends.clear()
+    is_closed = any(end > world.time * ROUND for end in ends)
     return [event["token"]] if is_closed and event["op"] == "claim" else []
 
 

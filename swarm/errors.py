@@ -83,7 +83,8 @@ class NoTask(SwarmError):
     "empty", "finished" or "busy". For "busy", `holders` has the worker of each task
     that is held, and `ready_in` is the number of seconds until the next failed task may
     be tried again, or None. `why` is "gate" behind a closed gate; `ready_in` is then the
-    number of seconds until the gate opens by itself, None if it does not.
+    number of seconds until the gate opens by itself, None if it does not. `paused` has
+    the facts if the gate is a pause: by whom, why, since when, until when.
     """
 
     def __init__(
@@ -92,9 +93,11 @@ class NoTask(SwarmError):
         text: str,
         holders: Mapping[str, str] | None = None,
         ready_in: float | None = None,
+        paused: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(text)
         self.why = why
+        self.paused = paused
         self.holders: Mapping[str, str] = holders or {}
         self.ready_in = ready_in
 

@@ -22,6 +22,7 @@ from swarm.notify.event import (
 )
 from swarm.notify.recent import Recent
 from swarm.queue.events import FAILED, READY, RUNNING, SUBMITTED, parse_event
+from swarm.queue.pauses import pausing
 from swarm.queue.retention.documents import EVENTS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState
@@ -134,6 +135,9 @@ class QueueEvents:
         until = f"until {gate.until}" if gate.until else "until a user opens it"
         what = "A budget is reached" if gate.budget else "A gate is closed"
         title = f"{what}: {foreign_name(gate.agent)}, {until}"
+        if gate.is_pause:
+            title = pausing.summary(gate.replace(reason=""))
+            title = title[:1].upper() + title[1:]
         budget = gate.budget if math.isfinite(gate.budget) else None  # JSON has no infinity
         facts = {"gate": gate.agent, "until": gate.until or None, "budget": budget or None}
         self._add(kind, line, record, title, gate.reason, facts)

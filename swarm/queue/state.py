@@ -51,6 +51,8 @@
                                            ended comes after them; with `open` also ready
                                            tasks
     close    a gate                        no claim behind it changes anything
+             running -> running            with `halt`, of a pause: its attempt must end, and
+                                           counts only if it is done or submitted
     open     a gate                        claims change the state again
 
 A task with `every` recurs. Its claim names the rule, and the time of the next run. Each
@@ -65,7 +67,8 @@ its lease at any moment, also just before it writes its claim: then others take 
 from a claim of which no worker was told. The process finds its lease over, writes
 `void`, and the attempt does not count, whichever line came first. A process that is
 killed before it can write `void` uses an attempt up: no log tells it from a worker that
-was told.
+was told. An attempt that was halted does not count either, however it ends without a
+result: its worker fails, releases or dies.
 
 A question ends with its claim, unless the claim ended with a question: then all its
 questions are parked. Permissions that the agent held end in any case, because their tool
@@ -101,10 +104,10 @@ from swarm.queue.events import (
     parse_event,
 )
 from swarm.queue.fields.edited import edited
-from swarm.queue.gates import Gates
+from swarm.queue.gates import EVERYONE, Gates, gate_of_label, is_pause
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
-from swarm.queue.ready import ReadyList
+from swarm.queue.ready import ReadyTasks
 from swarm.queue.retention.documents import EVENTS, task_document, task_in
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.submission import Landed, submission_in_log
@@ -120,10 +123,11 @@ if TYPE_CHECKING:
     from swarm.queue.questions.question import Question
 
 EDITED_IN = (READY, FAILED, CANCELLED)  # also while it waits
-_MOVING = frozenset(("priority", "after", "not_before", "every"))
+_MOVING = frozenset(("priority", "after", "labels", "not_before", "every"))
 _SOME = 100
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 _DIED = "its worker {worker} was gone"
+_UNNAMED = "a user"  # that halted, if the event does not name it
 
 
 class QueueState:
@@ -143,7 +147,8 @@ class QueueState:
         self.changes = 0  # events that changed something since the log was folded
         self.folded: dict[str, Any] = {}  # the last line of the last fold, see `folded_log`
         self.gates = Gates()
-        self._ready = ReadyList()
+        self._ready = ReadyTasks()
+        self._label_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._delayed: list[tuple[float, str]] = []  # when, which
         self._early: list[tuple[float, str]] = []  # the same, of tasks before their time
         self.dependencies = Dependencies(self.entries)
@@ -166,7 +171,7 @@ class QueueState:
         }
         self._other_events = {
             "remove": self._remove,
-            "close": self.gates.close,
+            "close": self._close,
             "open": self.gates.open,
             "fold": lambda record: False,
             "folded": self._folded,
@@ -230,7 +235,7 @@ class QueueState:
             is_early = bool(entry.not_before) and entry.opens_at() > now  # set back again
             return entry.id not in skip and not is_early and accepted.fits(entry)
 
-        found: list[TaskState] = self._ready.best(fits, among)
+        found: list[TaskState] = self._ready.best(fits, among, accepted.fits_labels)
         return found
 
     def is_finished(self, accepted: Accepted = ALL, dead: Container[str] = ()) -> bool:
@@ -252,12 +257,24 @@ class QueueState:
             return False
         if any(map(accepted.fits, delayed)):
             return False
-        return not self._ready.best(accepted.fits)
+        return not self._ready.best(accepted.fits, 1, accepted.fits_labels)
 
     def left_by(self, accepted: Accepted) -> list[TaskState]:
         """Return some of the ready tasks that a worker does not accept."""
         found: list[TaskState] = self._ready.best(lambda entry: not accepted.fits(entry), _SOME)
         return found
+
+    def halted(self) -> list[TaskState]:
+        """Return the running tasks whose attempts must end."""
+        return [entry for entry in self.running.values() if entry.halted]
+
+    def under(self, gate: str) -> list[TaskState]:
+        """Return the running tasks that this pause is for."""
+        return [
+            entry
+            for entry in self.running.values()
+            if gate == EVERYONE or gate in map(gate_of_label, entry.labels)
+        ]
 
     def next_due(self) -> float | None:
         """Return the time at which the next delayed task is ready again, at which a task
@@ -327,6 +344,7 @@ class QueueState:
         ):
             raise ValueError
         for entry in self.entries.values():
+            entry.labels = self._shared(entry.labels)
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
             if entry.questions:
@@ -367,6 +385,7 @@ class QueueState:
             if EVENTS in document:
                 continue
             entry = task_in(document, new_entry)
+            entry.labels = self._shared(entry.labels)
             self.entries[entry.id] = entry
         for known, names in (
             (self.running, head["running"]),
@@ -398,6 +417,7 @@ class QueueState:
         if not all(isinstance(name, str) for name in after):
             raise TypeError
         entry = new_entry(record, line)
+        entry.labels = self._shared(entry.labels)
         self.entries[task_id] = entry
         self.dependencies.add(entry)
         self._make_ready(entry)
@@ -409,7 +429,7 @@ class QueueState:
         fields = record["fields"]
         line, changed = edited(entry.line, fields)
         after, opens = tuple(changed.get("after", ())), _moment(record.get("next", ""))
-        if not all(isinstance(name, str) for name in after):
+        if not all(isinstance(name, str) for name in (*after, *changed.get("labels", ()))):
             raise TypeError
         if not ("prompt" in changed or "command" in changed):
             return False
@@ -417,9 +437,10 @@ class QueueState:
             return False
         moves = not _MOVING.isdisjoint(fields)
         if moves:
-            self._ready.discard(entry)  # its priority must not change in the list
+            self._ready.discard(entry)  # its priority and labels must not change in the list
         entry.line = line
         _set_fields(entry, changed)
+        entry.labels = self._shared(entry.labels)
         if "after" in fields:
             self.dependencies.replace(entry, after)
         if "every" in fields or "not_before" in fields:
@@ -435,14 +456,17 @@ class QueueState:
         took_over = entry.state == RUNNING
         gives_up = took_over and entry.is_last_attempt
         if not gives_up and (
-            self.gates.against(entry.id, record) or not _is_in_time(entry, record)
+            self.gates.against(entry.id, record, entry.labels) or not _is_in_time(entry, record)
         ):
             return False
         if entry.every and record.get("every") == entry.every:
             entry.upcoming = max(entry.upcoming, _moment(record.get("next", "")))
         before, entry.token = entry.token, token
-        if took_over:
+        if took_over and entry.halted:
+            entry.attempts -= 1
+        elif took_over:
             entry.lapsed = (*entry.lapsed, before)
+        if took_over:
             died = _DIED.format(worker=entry.worker)
             self._remember(
                 entry, of(entry.last_attempt).after_failure({"reason": died}, entry.by_agent)
@@ -535,6 +559,7 @@ class QueueState:
         if record.get("final") or entry.is_last_attempt:
             self._end(entry, FAILED, record)
         else:
+            entry.attempts -= bool(entry.halted)
             self._back(entry, record, delay=delay)
         return True
 
@@ -689,6 +714,15 @@ class QueueState:
                 del found[name]
         return list(found.values())
 
+    def _close(self, record: dict[str, Any]) -> bool:
+        changed, name = self.gates.close(record), record["gate"]
+        if not record.get("halt") or not is_pause(name):
+            return changed
+        halted = [entry for entry in self.under(name) if not entry.halted]
+        for entry in halted:
+            entry.halted = sys.intern(record.get("worker", "") or _UNNAMED)
+        return changed or bool(halted)
+
     # Parts of the events --------------------------------------------------------------
 
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
@@ -735,8 +769,12 @@ class QueueState:
 
     def _move(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state
+        entry.halted = ""
         entry.changed_at = record.get("at", "")
         entry.reason = reason or record.get("reason", "")
+
+    def _shared(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        return self._label_sets.setdefault(labels, labels)
 
     def _remember(self, entry: TaskState, previous: Previous) -> None:
         entry.last_attempt = previous.columns
@@ -797,4 +835,5 @@ def _set_fields(entry: TaskState, record: dict[str, Any]) -> None:
     entry.priority = record.get("priority", 0)
     entry.max_attempts = record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     entry.agent = sys.intern(record.get("agent", ""))
+    entry.labels = tuple(map(sys.intern, record.get("labels", ())))
     entry.every = sys.intern(record.get("every", ""))

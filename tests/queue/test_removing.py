@@ -170,12 +170,14 @@ def test_a_directory_of_results_that_is_a_link_is_refused(tmp_path: Path, store:
         remove_old(str(tmp_path / "results"), TaskQueue(store).state(), 0.0, DAY)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30d", 30 * DAY), ("1.5h", 5400), ("0s", 0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30d", 30 * DAY), ("1.5h", 5400), ("2w", 14 * DAY), ("0s", 0)]
+)
 def test_an_age_is_a_number_with_a_unit(text: str, seconds: float) -> None:
     assert parse_age(text, "--older-than") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1w", "1 d", "٣d", "1.2.3d", "inf d"])
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1 d", "٣d", "1.2.3d", "inf d"])
 def test_anything_else_is_no_age(text: str) -> None:
     with pytest.raises(BadInput, match="30d"):
         parse_age(text, "--older-than")

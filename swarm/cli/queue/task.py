@@ -156,6 +156,7 @@ def claim(call: Call) -> int:
             task,
             ttl=call.ttl(),
             agent=call.options.get("--agent", ""),
+            labels=call.every("--label"),
             wait=call.seconds("--wait", 0.0),
         )
     except (NoTask, LockHeld, WrongState) as error:
@@ -421,6 +422,7 @@ COMMANDS = {
         options=(
             _WORKER,
             Option("--agent", "AGENT", "also claim tasks for this agent, if its gate is open"),
+            Option("--label", "LABEL", "only a task that has one of these labels", repeated=True),
             Option("--ttl", "S", "lease in seconds; default: AI_SWARM_LOCK_TTL, else 300"),
             Option("--wait", "S", "wait up to S seconds for a task; default: do not wait"),
             _WORKSPACE,
