@@ -18,7 +18,10 @@ task:
 - The task has failed only if as many workers were told as it has attempts. The task is
   running only if the worker of its claim was told.
 - No worker is told that it has the task while another is at work within its lease.
-- No worker is told of a claim that was written while the gate of its agent was closed.
+- No worker is told of a claim that was written while the gate of its agent or of the
+  task's label was closed.
+- A task whose running claim was halted has used up no attempt by that claim, unless it is
+  done.
 - The branch has the work of the task once. The queue knows only landings that the branch
   has, and each of them once.
 - An answer reaches only the attempt that asked, and of several answers to a question one
@@ -29,6 +32,7 @@ task:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from copy import copy
@@ -39,6 +43,7 @@ from proof import question_steps
 from proof.explorer import Exploration
 from proof.queue_world import (
     AGENT,
+    LABEL,
     ROUND,
     TASK,
     Call,
@@ -56,9 +61,11 @@ from swarm.queue.accepted import ALL, Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
 from swarm.queue.events import DONE, FAILED, RUNNING, SUBMITTED, event, parse_event
-from swarm.queue.gating import close_gate
+from swarm.queue.gates import Gates, gate_of_label
+from swarm.queue.gating import close_gate, open_gate
 from swarm.queue.log import QueueLog
 from swarm.queue.outcomes import Outcome
+from swarm.queue.pauses import halting
 from swarm.queue.questions import asking
 from swarm.queue.questions.question import ask_fields
 from swarm.queue.state import QueueState
@@ -69,8 +76,9 @@ class Scenario(NamedTuple):
     """Scripts of processes, and what may happen meanwhile.
 
     A script has the operations `claim`, `work` (a heartbeat), `done`, `fail`,
-    `release`, `cancel`, `retry` and `close` (the gate of the workers' agent, for a
-    round). For work that lands: `begin` (raise the task's fence; if the branch has work
+    `release`, `cancel`, `retry`, `close` (the gate of the workers' agent, for a
+    round), `pause` (the tasks with the task's label), `halt` (the same, and the attempts)
+    and `resume`. For work that lands: `begin` (raise the task's fence; if the branch has work
     that the queue does not know, say so and stop), `submit`, `land` (move the branch,
     then tell the queue), `move` (die before telling it), `tell` (the queue what the
     branch has) and `return`. For questions: `ask` (and look for the answer), `park` and
@@ -89,7 +97,10 @@ class Scenario(NamedTuple):
 
     @property
     def has_gate(self) -> bool:
-        return any("close" in script for script in self.scripts)
+        return any(op in script for script in self.scripts for op in _OF_GATES)
+
+
+_OF_GATES = ("close", "pause", "halt")
 
 
 class Code(NamedTuple):
@@ -140,6 +151,25 @@ class _ClaimsToKnowEveryGate(Claims):
         return {**super()._asked(claimant), "gates": 99}
 
 
+class _ForgetsTheLabels(QueueState):
+    """Look at the gate only when a worker chooses a task, and not in the fold."""
+
+    def _claim(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        gates, self.gates = self.gates, Gates()
+        try:
+            return super()._claim(entry, record)
+        finally:
+            self.gates = gates
+
+
+class _HaltedAttemptsCount(QueueState):
+    """Halt claims without a mark that their attempts do not count."""
+
+    def _fail(self, entry: TaskState, record: dict[str, Any]) -> bool:
+        entry.halted = ""
+        return super()._fail(entry, record)
+
+
 class _TakesLateLandings(QueueState):
     """Take a landing of older work for the end of the claim that runs."""
 
@@ -176,6 +206,9 @@ CANCEL = Scenario(
 )
 LIMIT = Scenario("one closes the gate, one claims", (("claim", "close", "release"), _ROUND), 2)
 GATE = Scenario("a sleeper claims at the gate", (("close",), _ROUND), rounds=2, lease=3)
+PAUSE = Scenario("one pauses the label, one claims", (("pause",), _ROUND))
+RESUME = Scenario("a pause ends, one claims", (("pause", "resume"), _ROUND))
+HALT = Scenario("one halts, one claims twice", (("halt", "resume"), _TWICE), 2, rounds=0)
 _WORK = ("claim", "begin", "submit")
 RETURN = Scenario("one lands, one sends back", (_WORK, _WORK, ("land",), ("return",)), 2, rounds=0)
 LANDERS = Scenario("two land", (_WORK, ("land",), ("land",), ("tell",)), rounds=0)
@@ -195,7 +228,21 @@ PARKED = Scenario(
     rounds=0,
 )
 QUESTIONS = (ANSWERS, TAKEOVER, PARKED)
-SHORT = (SLEEP, DEATH, ERROR, ERRORS, LIMIT, GATE, RETURN, LANDERS, KILLED, *QUESTIONS)
+SHORT = (
+    SLEEP,
+    DEATH,
+    ERROR,
+    ERRORS,
+    LIMIT,
+    GATE,
+    PAUSE,
+    RESUME,
+    HALT,
+    RETURN,
+    LANDERS,
+    KILLED,
+    *QUESTIONS,
+)
 LONG = (
     *SHORT,
     CANCEL,
@@ -205,6 +252,7 @@ LONG = (
     RETURN._replace(name="one lands, one sends back, and workers may sleep", rounds=1),
     LANDERS._replace(name="two land, and an append fails", errors=1),
     LIMIT._replace(name="the same, and both may sleep twice", rounds=2),
+    HALT._replace(name="the same, and both may sleep", rounds=1),
     Scenario("a gate is closed, and an append fails", (("close",), _TWICE), errors=1),
     Scenario("two claim twice, and may sleep twice", (_TWICE, _TWICE), rounds=2),
     Scenario("three claim, and may sleep twice", (_ROUND, _ROUND, _ROUND), rounds=2),
@@ -217,6 +265,8 @@ VARIANTS = (
     ("a cancel frees the lock", Code(cancel_frees_the_lock=True), CANCEL),
     ("a worker looks at the gate only before its claim", Code(_LooksAtTheGateBefore), LIMIT),
     ("a sleeper claims to know the gate", Code(_ClaimsToKnowEveryGate), GATE),
+    ("the log does not compare the label", Code(state=_ForgetsTheLabels), PAUSE),
+    ("a halted attempt counts", Code(state=_HaltedAttemptsCount), HALT),
     ("a late landing of older work counts", Code(state=_TakesLateLandings), RETURN),
     ("landed work is sent back", Code(state=_ReturnsLandedWork), RETURN),
     ("work lands twice", Code(state=_LandsTwice), LANDERS),
@@ -378,7 +428,9 @@ class _Crew:
         self._spots: dict[tuple[int, tuple[Result, ...]], _Spot] = {}
 
     def start(self) -> _State:
-        spec = {"prompt": "x", "max_attempts": self._scenario.max_attempts}
+        spec: dict[str, Any] = {"prompt": "x", "max_attempts": self._scenario.max_attempts}
+        if self._scenario.has_gate:
+            spec["labels"] = [LABEL]
         added = event("add", id=TASK, **spec)
         world = World(0, self._scenario.errors, None, 0, (added,), self._scenario.lease)
         return world, tuple(self._spot(n, ()) for n in range(len(self._scenario.scripts)))
@@ -418,24 +470,27 @@ class _Crew:
         )
 
     def _final_violation(self, world: World, told: list[int], unknown: list[int]) -> str:
-        queue = self._code.state()
+        queue, halted = self._code.state(), set[int]()
         for line in world.lines:
             if violation := _landing_violation(queue, line, world):
                 return violation
+            halted |= {each.token for each in queue.halted()}
         entry = queue.entries[TASK]
         if len(world.landed) > 1:
             return f"the work of the task landed twice: {world.landed}"
         released = sum(b'"op": "release"' in line or b'"park"' in line for line in world.lines)
+        if entry.state == RUNNING and entry.token not in (*told, *unknown):
+            return f"the task is running by a claim of which no worker was told: {entry.token}"
+        told = [token for token in told if token not in halted]
         directed = any("retry" in script for script in self._scenario.scripts)
         counted = range(len(told), len(told) + len(unknown) + 1)
         if entry.state == FAILED and counted[-1] < entry.max_attempts:
             return f"the task failed, and {len(told)} workers were told that they have it"
-        if entry.state == RUNNING and entry.token not in (*told, *unknown):
-            return f"the task is running by a claim of which no worker was told: {entry.token}"
         # A late `void` changes nothing about a task that is done.
         is_open = entry.state != DONE and not directed and not released
-        if is_open and entry.attempts not in counted:
-            return f"{entry.attempts} attempts are used up, and {len(told)} workers were told"
+        attempts = entry.attempts - bool(entry.halted)
+        if is_open and attempts not in counted:
+            return f"{attempts} attempts are used up, and {len(told)} workers were told"
         return ""
 
     def _spot(self, number: int, results: tuple[Result, ...]) -> _Spot:
@@ -468,6 +523,12 @@ class _Crew:
                         log.release_quietly(TASK, task.worker, task.token)
                 elif op == "close":
                     close_gate(log, AGENT, log.clock.now() + ROUND, "limit", worker)
+                elif op in ("pause", "halt"):
+                    gate = gate_of_label(LABEL)
+                    close_gate(log, gate, math.inf, "", worker, halt=op == "halt")
+                    halting.refuse_heartbeats(log)
+                elif op == "resume":
+                    open_gate(log, gate_of_label(LABEL), worker)
                 elif op == "retry":
                     directing.retry(log, claims, TASK, worker)
                 elif op in ("land", "move", "return"):

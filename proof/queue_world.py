@@ -11,6 +11,7 @@ for swarm's own store, clock and lock table.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,11 +21,12 @@ from swarm.locks.record import Lock
 from swarm.queue.events import LOG
 from swarm.queue.log import QueueLog
 from swarm.queue.state import QueueState
-from swarm.stores.log_fold import LogFold
+from swarm.stores.folded_log import FoldedLog
 from swarm.system.clock import from_iso, to_iso
 
 TASK = "t"
 AGENT = "claude"
+LABEL = "web"
 ROUND = 100.0  # seconds of the wall clock in a round: more than clocks may differ
 
 
@@ -103,15 +105,20 @@ def results_of(call: Call, world: World) -> Iterator[tuple[Result, World]]:
 def _behind_gate(world: World, line: bytes) -> list[int]:
     """Return the token of a claim if the gate is closed when the claim is written."""
     event = json.loads(line)
-    closed = [json.loads(each) for each in world.lines if b'"op": "close"' in each]
-    is_closed = any((from_iso(each["until"]) or 0.0) > world.time * ROUND for each in closed)
+    ends: list[float] = []
+    for each in map(json.loads, world.lines):
+        if each["op"] == "close":
+            ends.append((from_iso(each["until"]) or 0.0) if "until" in each else math.inf)
+        elif each["op"] == "open":
+            ends.clear()
+    is_closed = any(end > world.time * ROUND for end in ends)
     return [event["token"]] if is_closed and event["op"] == "claim" else []
 
 
 def queue_log(port: Port, state: type[QueueState] = QueueState) -> QueueLog:
     """Return a queue's log of this world, with this state."""
     log = QueueLog(_Store(port))  # type: ignore[arg-type]
-    log.fold = LogFold(log.store, LOG, state)
+    log.fold = FoldedLog(log.store, LOG, state)
     log.locks = _Locks(port)  # type: ignore[assignment]
     log.submission_locks = _NoLocks()  # type: ignore[assignment]
     log.status = _Status()  # type: ignore[assignment]
@@ -187,6 +194,9 @@ class _Store:
 
     def continues(self, before: str, after: str) -> bool:
         return True
+
+    def is_trimmed(self, log: str) -> bool:
+        return False
 
     def cache_get(self, name: str) -> None:
         return None

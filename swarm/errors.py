@@ -14,6 +14,7 @@
     ├── CannotRun                126, 127   a command cannot be started: check its name and rights
     ├── StoreError                      3   the store cannot be used, or gives no sure answer
     │   ├── Busy                            another process is changing this record: try again
+    │   ├── LogTrimmed                      lines of a log are gone: begin again with the oldest
     │   └── Unreachable                     the server does not answer: try again later
     ├── GitError                        3   git could not do it: read its own words
     └── TmuxSwarmError                  3   tmux cannot be used, or gives no sure answer
@@ -95,7 +96,8 @@ class NoTask(SwarmError):
     "empty", "finished" or "busy". For "busy", `holders` has the worker of each task
     that is held, and `ready_in` is the number of seconds until the next failed task may
     be tried again, or None. `why` is "gate" behind a closed gate; `ready_in` is then the
-    number of seconds until the gate opens by itself, None if it does not.
+    number of seconds until the gate opens by itself, None if it does not. `paused` has
+    the facts if the gate is a pause: by whom, why, since when, until when.
     """
 
     def __init__(
@@ -104,9 +106,11 @@ class NoTask(SwarmError):
         text: str,
         holders: Mapping[str, str] | None = None,
         ready_in: float | None = None,
+        paused: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(text)
         self.why = why
+        self.paused = paused
         self.holders: Mapping[str, str] = holders or {}
         self.ready_in = ready_in
 
@@ -164,6 +168,19 @@ class StoreError(SwarmError):
 
 class Busy(StoreError):
     """Another process is changing the same record of the store at this moment."""
+
+
+class LogTrimmed(StoreError):
+    """A log was trimmed: the store has forgotten lines that a reader has not read.
+
+    The reader begins again with the oldest line that is left.
+    """
+
+    def __init__(self, log: str) -> None:
+        super().__init__(
+            f"the log {log} was trimmed: lines after this cursor are gone. Read it again from its "
+            "beginning."
+        )
 
 
 class Unreachable(StoreError):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MAX_NAME_BYTES = 200
 MAX_PLAIN_NAME = 64  # characters
 MAX_TTL = 315_360_000  # seconds: ten years
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}  # seconds
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 MAX_SLOTS = 10_000
 
@@ -201,6 +202,38 @@ def parse_wait(text: str, what: str) -> float:
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
         raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
     return check_wait(float(text))
+
+
+def seconds_in(text: str) -> float | None:
+    """Return the seconds in a number with a unit, such as 30d, 1.5h, 45m or 90s. Return
+    None for another text.
+    """
+    number, factor = text[:-1], _UNITS.get(text[-1:])
+    is_number = number.isascii() and number.replace(".", "", 1).isdigit() and len(number) <= 12
+    return float(number) * factor if factor and is_number else None
+
+
+def parse_age(text: str, what: str) -> float:
+    """Return the seconds in an age that a user typed, which has a unit.
+
+    Raise BadInput if the input is invalid.
+    """
+    seconds = seconds_in(text)
+    if seconds is None:
+        raise BadInput(
+            f"{what} is {text[:40]!r}, but must be an age, such as 30d, 12h, 45m or 90s."
+        )
+    return seconds
+
+
+def parse_duration(text: str, what: str) -> float:
+    """Return the seconds in a time that a user typed: with a unit, or in seconds. Raise
+    BadInput if the input is invalid or 0.
+    """
+    seconds = seconds_in(text) or seconds_in(f"{text}s")
+    if not seconds:
+        raise BadInput(f"{what} is {text[:40]!r}, but must be a time such as 90, 30m, 2h or 1d.")
+    return seconds
 
 
 def check_ttl(ttl: float, *, fractions: bool = False) -> float:

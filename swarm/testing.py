@@ -15,10 +15,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from swarm.errors import LogTrimmed
 from swarm.stores.busy import retry_while_busy
 from swarm.stores.contract import Store
 from swarm.system.clock import Clock
 
+_MANY_LINES = 300
 _BUSY_TIMEOUT = 30.0  # seconds for which a thread retries a change
 
 
@@ -287,6 +289,84 @@ def a_search_finds_the_lines_with_a_text(store: Store) -> None:
     assert list(store.search("status", b"two")) == [b"two"]
 
 
+def a_trim_forgets_only_lines_before_the_cursor(store: Store) -> None:
+    store.trim("tasks", "")
+    assert not store.is_trimmed("tasks") and store.read_log("tasks")[0] == []
+    cursors = [store.append("tasks", b"%d" % number) for number in range(6)]
+    store.rotate("tasks")
+    cursors += [store.append("tasks", b"%d" % number) for number in range(6, 12)]
+    store.append("status", b"other")
+    store.trim("tasks", cursors[6])
+    assert store.is_trimmed("tasks") and not store.is_trimmed("status")
+    left = [b"%d" % number for number in range(6, 12)]
+    assert _read_all(store, log="tasks") == left and store.tail("tasks", 20)[0] == left
+    assert [line for _, line, _ in store.numbered("tasks")] == left
+    assert list(store.search("tasks", b"1", b"5", b"6")) == [b"6", b"10", b"11"]
+    for cursor, lines in ((cursors[5], left), (cursors[6], left[1:]), (cursors[11], [])):
+        found, after = store.read_log("tasks", cursor)
+        assert found == lines and store.continues(cursor, after)
+    for cursor in (cursors[0], cursors[4]):
+        assert _is_trimmed_after(store, "tasks", cursor)
+        assert store.wait("tasks", cursor, 5.0)
+    store.trim("tasks", cursors[0])  # these lines are forgotten already
+    after = store.append("tasks", b"more")
+    store.trim("tasks", after)
+    assert _read_all(store, log="tasks")[-1] == b"more"
+    assert _read_all(store) == [b"other"]
+
+
+def a_reader_that_found_an_empty_log_learns_of_a_trim(store: Store) -> None:
+    _, cursor = store.read_log("tasks")
+    for number in range(3):
+        after = store.append("tasks", b"%d" % number)
+        store.rotate("tasks")
+    after = store.append("tasks", b"last")
+    store.trim("tasks", after)
+    assert _read_all(store, log="tasks") == [b"last"]
+    assert not cursor or _is_trimmed_after(store, "tasks", cursor)
+
+
+def no_reader_misses_a_line_while_a_log_is_trimmed(store: Store) -> None:
+    faults: list[str] = []
+    done = threading.Event()
+
+    def follow() -> None:
+        cursor, last = "", -1
+        try:
+            while True:
+                ended = done.is_set()
+                begins, before = not cursor, last
+                try:
+                    lines, cursor = store.read_log("tasks", cursor, 200)
+                except LogTrimmed:
+                    cursor = ""
+                    continue
+                for number in map(int, lines):
+                    if number != last + 1 and not (begins and number > before):
+                        faults.append(f"{number} came after {last}")
+                    last, begins = number, False
+                if ended and not lines:
+                    break
+            if last != _MANY_LINES - 1:
+                faults.append(f"the last line was {last}")
+        except Exception as error:
+            faults.append(repr(error))
+
+    readers = [threading.Thread(target=follow) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(_MANY_LINES):
+        cursor = store.append("tasks", b"%d" % number)
+        if number % 10 == 0:
+            store.rotate("tasks")
+        if number % 10 == 3:
+            store.trim("tasks", cursor)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not faults, faults[:3]
+
+
 def the_cache_returns_the_last_entry(store: Store) -> None:
     assert store.cache_get("tasks") is None
     for data in (b"one", b"x" * 1_000_000, b""):
@@ -317,15 +397,26 @@ CHECKS: list[Callable[[Store], None]] = [
     waiting_ends_with_a_new_line_or_the_timeout,
     watching_ends_with_a_change,
     each_line_and_record_has_a_location,
+    a_trim_forgets_only_lines_before_the_cursor,
+    a_reader_that_found_an_empty_log_learns_of_a_trim,
+    no_reader_misses_a_line_while_a_log_is_trimmed,
     the_cache_returns_the_last_entry,
     a_closed_store_may_be_used_again,
 ]
 
 
-def _read_all(store: Store, cursor: str = "") -> list[bytes]:
+def _is_trimmed_after(store: Store, log: str, cursor: str) -> bool:
+    try:
+        store.read_log(log, cursor)
+    except LogTrimmed:
+        return True
+    return False
+
+
+def _read_all(store: Store, cursor: str = "", log: str = "status") -> list[bytes]:
     found: list[bytes] = []
     while True:
-        lines, cursor = store.read_log("status", cursor, 4096)
+        lines, cursor = store.read_log(log, cursor, 4096)
         if not lines:
             return found
         found += lines

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.errors import StoreError
 from swarm.locks.table import NAMESPACE, LockTable
-from swarm.queue.events import DONE, FAILED, RUNNING
+from swarm.queue.events import DONE, ENDED, FAILED, RUNNING
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState, effective_state
@@ -17,12 +17,15 @@ from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import Store
 from swarm.stores.file.layout import count_leftovers, scratch_directories
+from swarm.stores.folded_log import FoldedLog
+from swarm.stores.log_fold import Position
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted
 
 _CHECKED_RECORDS = 2000  # lines at the end of the status log
 _CHECKED_BYTES = 8 << 20  # bytes of these lines
 _MAX_CLOCK_DIFFERENCE = 60.0  # seconds
+_MANY_ENDED = 10_000  # tasks
 _LEFT_OVER_AFTER = 3600.0  # seconds since the end of a lease
 _MAX_LEFTOVERS = 200
 
@@ -35,8 +38,8 @@ class Case:
     store: Store
     locks: LockTable
     tasks: QueueState = field(default_factory=QueueState)
-    cursor: str = ""
-    """The cursor up to which the queue's log was read into `tasks`."""
+    queue: FoldedLog[QueueState] | None = None
+    """The queue's log, of which `tasks` is the state."""
 
 
 def check_log(case: Case) -> Iterator[Check]:
@@ -86,8 +89,14 @@ def check_queue(case: Case) -> Iterator[Check]:
             f"cancelled or does not exist"
         )
         yield Check("queue", WARNING, text, f"swarm task retry {quoted(culprit)}")
-    if not state.damaged and not blocked:
-        yield Check("queue", OK, _count(len(state), "task") if len(state) else "the queue is empty")
+    ended = sum(entry.state in ENDED for entry in state.entries.values())
+    many = ended >= _MANY_ENDED
+    if many:
+        text = f"{_count(ended, 'task')} of {len(state)} have ended: they slow each start down"
+        yield Check("queue", WARNING, text, "swarm task clear --done --older-than 30d")
+    if not state.damaged and not blocked and not many:
+        counted = f"{_count(len(state), 'task')}, of which {ended} have ended"
+        yield Check("queue", OK, counted if len(state) else "the queue is empty")
 
 
 def check_locks(case: Case) -> Iterator[Check]:
@@ -222,14 +231,22 @@ def _has_failed(case: Case, entry: TaskState) -> bool:
     return not case.locks.status(entry.id).is_held
 
 
+class _WholeLog(FoldedLog[QueueState]):
+    """Reads the queue's log from its oldest line: a snapshot would hide damaged lines."""
+
+    def _load(self) -> None:
+        return None
+
+    def _save(self, at: Position[QueueState]) -> None:
+        at.unsaved = 0
+
+
 def _read_queue(case: Case) -> None:
     """Read the new lines of the queue's log."""
-    while True:
-        lines, case.cursor = case.store.read_log(TASKS, case.cursor)
-        if not lines:
-            return
-        for line in lines:
-            case.tasks.apply(line)
+    if case.queue is None:
+        case.queue = _WholeLog(case.store, TASKS, QueueState)
+    case.queue.read()
+    case.tasks = case.queue.state
 
 
 def _count(number: int, noun: str) -> str:

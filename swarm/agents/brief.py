@@ -14,7 +14,8 @@ from swarm.board.viewer import Viewer
 from swarm.errors import NoTask
 from swarm.formats import json_codec
 from swarm.locks.reservations import Reservation, Reservations
-from swarm.queue.queue import TaskQueue
+from swarm.queue.pauses import pausing
+from swarm.queue.queue import Gate, TaskQueue
 from swarm.stores.contract import Store
 from swarm.terminal.text import duration, foreign, foreign_name, quoted, shown
 
@@ -70,6 +71,7 @@ class Brief:
     waiting: tuple[Problem | QuestionRow, ...]
     reserved: tuple[Reservation, ...]
     queue: dict[str, int]
+    paused: tuple[Gate, ...] = ()
 
     def fields(self) -> dict[str, Any]:
         """Return the brief as a dict for JSON."""
@@ -86,6 +88,7 @@ class Brief:
             ],
             "reserved_by_others": [each.fields() for each in self.reserved],
             "queue": self.queue,
+            "paused": [pausing.facts(gate) for gate in self.paused],
             "next": self._commands(),
         }
 
@@ -107,6 +110,7 @@ class Brief:
                 f"Each task has one worker at a time."
             ),
             ABOUT_QUOTES,
+            *self._pause_lines(),
             *self._task_lines(),
             *_section("Others at work", others),
             *_section("Waiting for a person", waiting),
@@ -118,6 +122,15 @@ class Brief:
             MUST_STOP,
         ]
         return "\n".join(lines) + "\n"
+
+    def _pause_lines(self) -> list[str]:
+        lines = [f"PAUSED: {pausing.summary(gate)}." for gate in self.paused[:_MAX_ROWS]]
+        if self._is_all_paused():
+            lines.append("Go on with a task that you have." if self.tasks else pausing.ADVICE)
+        return lines
+
+    def _is_all_paused(self) -> bool:
+        return any(not gate.label for gate in self.paused)
 
     def _task_lines(self) -> list[str]:
         if not self.tasks:
@@ -174,7 +187,7 @@ class Brief:
                 commands["to release it unfinished"] = f"swarm task release {mine}"
             else:
                 commands["to release it"] = f"swarm lock release {task} {who}{token}"
-        if not self.tasks:
+        if not self.tasks and not self._is_all_paused():
             commands["take the next task"] = f"swarm task claim --worker {who}"
         commands["tell another worker something"] = (
             f"swarm tell WORKER 'what it should know' --worker {who}"
@@ -193,6 +206,7 @@ def brief(store: Store, worker: str, assigned_task: str = "") -> Brief:
     """
     board = Viewer(store).look()
     queue = TaskQueue(store)
+    paused = tuple(gate for gate in queue.gates() if gate.is_pause)
     active = [task for task in board.workers if task.worker == worker]
     own = [
         _own_task(queue, task, _MAX_PROMPT // len(active), managed=task.task_id == assigned_task)
@@ -205,6 +219,7 @@ def brief(store: Store, worker: str, assigned_task: str = "") -> Brief:
         waiting=(*board.questions, *(each for each in board.problems if each.kind == "waiting")),
         reserved=tuple(each for each in Reservations(store).all() if each.worker != worker),
         queue=board.queue,
+        paused=paused,
     )
 
 

@@ -70,7 +70,7 @@ class ToolDescription:
 TOOLS = {
     "claim": ToolDescription(
         "Take the best ready task, or a named one; workspace: a worktree.",
-        {"task": _TEXT, "wait": _WAIT, "workspace": _YES_NO},
+        {"task": _TEXT, "wait": _WAIT, "workspace": _YES_NO, "labels": _TEXTS},
         {
             "claimed": _YES_NO,
             "task": _TEXT,
@@ -85,6 +85,7 @@ TOOLS = {
             "why": _TEXT,
             **_REFUSED,
             "ready_in": {"type": "number"},
+            "paused": _OBJECT,
         },
     ),
     "done": ToolDescription(

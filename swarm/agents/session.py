@@ -132,7 +132,11 @@ class AgentSession:
     # Tasks ----------------------------------------------------------------------------
 
     def claim(
-        self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False
+        self,
+        task: str | None,
+        wait: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
+        labels: Sequence[str] = (),
     ) -> Claim:
         """Claim the named task, or without a name the best ready task.
 
@@ -148,7 +152,7 @@ class AgentSession:
                     f"holds it, and your exit ends the task."
                 ),
             )
-        return self.queue.retry_claim(lambda: self._claim_now(task), wait, stopped)
+        return self.queue.retry_claim(lambda: self._claim_now(task, labels), wait, stopped)
 
     def make_workspace(self, claim: Claim) -> str:
         """Make the workspace of a claim of this session, and return its directory. If
@@ -394,10 +398,10 @@ class AgentSession:
 
     # Held locks -----------------------------------------------------------------------
 
-    def _claim_now(self, task: str | None) -> Claim:
+    def _claim_now(self, task: str | None, labels: Sequence[str] = ()) -> Claim:
         with self._acquiring:
             self._check_open()
-            claim = self.queue.claim(self.worker, task, ttl=self.ttl, bound=True)
+            claim = self.queue.claim(self.worker, task, ttl=self.ttl, bound=True, labels=labels)
             held: HeldLock
             lease = self.queue.keep(claim, on_lost=lambda lost: self._lose(held, lost))
             held = HeldLock(claim.task.id, lease, claim)

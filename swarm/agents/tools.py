@@ -27,6 +27,8 @@ from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.locks.waits import Waiting
 from swarm.queue import claim_report
 from swarm.queue.events import DONE, FAILED, SUBMITTED
+from swarm.queue.gates import EVERYONE
+from swarm.queue.pauses import pausing
 from swarm.queue.previous import MAX_NOTE_BYTES, Previous
 from swarm.status import events
 from swarm.status.log import StatusLog
@@ -84,10 +86,15 @@ class AgentTools:
     # Tasks ----------------------------------------------------------------------------
 
     def claim(
-        self, stopped: Stopped, task: str | None = None, wait: float = 0.0, workspace: bool = False
+        self,
+        stopped: Stopped,
+        task: str | None = None,
+        wait: float = 0.0,
+        workspace: bool = False,
+        labels: Sequence[str] = (),
     ) -> Answer:
         try:
-            claim = self._session.claim(task, _bounded(wait), stopped)
+            claim = self._session.claim(task, _bounded(wait), stopped, labels)
             directory = self._session.make_workspace(claim) if workspace else ""
         except (NoTask, LockHeld, WrongState) as error:
             return self._not_claimed(error, task)
@@ -337,6 +344,8 @@ class AgentTools:
                 f"Do not claim another task. Go on with {foreign_name(error.task_id)}, and exit "
                 f"when it is done."
             )
+        elif report["why"] == "paused" and not has:
+            pass  # no claim succeeds: neither of this task nor of another
         elif task is not None and (mine := self._session.has(task)):
             reason, advice = (
                 (
@@ -359,6 +368,9 @@ class AgentTools:
         holders = dict(list(report["held_by"].items())[:_MAX_ROWS])
         due = {} if report["ready_in"] is None else {"ready_in": report["ready_in"]}
         about = {"why": report["why"], "reason": reason, "held_by": holders}
+        if paused := report.get("paused"):
+            quotes = {"by": foreign_name(paused["by"]), "why": foreign(paused["why"] or "")}
+            about["paused"] = {**paused, **quotes}
         return {"claimed": False, "must_stop": not has, **about, **due, "next": advice}
 
     def _end(
@@ -428,6 +440,8 @@ class AgentTools:
             return "Your task is not yours any more: end now, without another task."
         if claims := [held.name for held in self._session.holds() if held.claim]:
             return f"Go on with {_names(claims)}. At its end call done or fail."
+        if any(gate.agent == EVERYONE for gate in self._session.queue.gates()):
+            return f"All tasks are paused. {pausing.ADVICE}"
         return "Call claim for the next task." if is_ready else "No task is ready now."
 
     def _names_held(self) -> list[str]:

@@ -4,6 +4,7 @@ worker with its task, then the queue.
 `board.viewer` makes a `Board` from a store. The kinds of problem, in their order on the
 board:
 
+    paused      all tasks, or those with a label, are paused: no claim succeeds
     waiting     the task waits for a user: its latest record is WAIT or HELP, and it is
                 no question that the board shows
     budget      a budget is reached: swarm asks before agents spend more
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
 # Kinds of problem whose text contains no age.
 _STAFFING = ("budget", "idle", "died", "namesake", "unserved")
-_TIMELESS = ("waiting", "error", "failed", "denied", "slots", *_STAFFING)
+_TIMELESS = ("paused", "waiting", "error", "failed", "denied", "slots", *_STAFFING)
 KINDS = (
+    "paused",
     "waiting",
     *_STAFFING,
     "slots",
@@ -164,6 +166,7 @@ class LivingWorker(FrozenRecord):
     since: str
     host: str
     pid: int
+    labels: tuple[str, ...]
 
 
 class LandingRow(FrozenRecord):

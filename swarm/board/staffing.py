@@ -4,6 +4,7 @@
     died      a worker ended without saying so, or with an error
     namesake  several workers with one name run
     unserved  workers run, but none of them accepts these tasks
+    paused    all tasks, or those with a label, are paused: no claim succeeds
     gate      the gate of an agent is closed: a limit, an overload, a login
     budget    a budget is reached, and swarm asks before it spends more
 
@@ -18,6 +19,7 @@ from swarm.board.board import Problem
 from swarm.locks.presence import Presence, has_ever_run, presences
 from swarm.queue.accepted import Accepted
 from swarm.queue.events import READY, SUBMITTED
+from swarm.queue.pauses import pausing
 from swarm.queue.task_state import effective_state
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, foreign_name, quoted
@@ -53,7 +55,10 @@ class Staffing:
     def problems(self, counts: Mapping[str, int]) -> list[Problem]:
         """Return the problems. `counts` has the number of tasks in each state."""
         now = self._store.clock.now()
-        found = [_gate_problem(gate, now) for gate in self.gates]
+        found = [
+            self._pause_problem(gate) if gate.is_pause else _gate_problem(gate, now)
+            for gate in self.gates
+        ]
         found += [_died_problem(presence) for presence in self._died]
         found += self._namesakes()
         if self.living:
@@ -70,6 +75,11 @@ class Staffing:
         if has_ever_run(self._store):
             return ""
         return f"no worker has started yet; to start some: {self._start_command()}"
+
+    def _pause_problem(self, gate: Gate) -> Problem:
+        running = [entry for entry in self._queue.under(gate.agent) if entry.id not in self._dead]
+        text = pausing.summary(gate, sum(bool(entry.halted) for entry in running))
+        return Problem("paused", "", "", gate.since, text, pausing.resume_command(gate))
 
     def _is_idle(self) -> bool:
         """Return whether no task of the queue is being done, by whatever program."""
@@ -101,29 +111,21 @@ class Staffing:
     def _unserved(self) -> list[Problem]:
         """Return a problem for each kind of ready tasks that no worker accepts."""
         accepted = list({_key(presence): _accepted(presence) for presence in self.living}.values())
-        groups: dict[tuple[str, bool], list[TaskState]] = {}
+        alike: dict[tuple[str, bool, tuple[str, ...]], list[TaskState]] = {}
         for entry in self._ready():
-            groups.setdefault((entry.agent, entry.has_command), []).append(entry)
-        found = []
-        for (agent, has_command), entries in groups.items():
+            alike.setdefault((entry.agent, entry.has_command, entry.labels), []).append(entry)
+        groups: dict[tuple[object, ...], list[TaskState]] = {}
+        for (agent, has_command, labels), entries in alike.items():
             if any(each.fits(entries[0]) for each in accepted):
                 continue
-            many = len(entries) > 1
-            what = f"{len(entries)} tasks" if many else "it"
-            if agent:
-                text = f"{what} need{'s' * (not many)} agent {foreign_name(agent)}"
-                fix = f"swarm worker --id {quoted(f'{agent}-1')} --agent {quoted(agent)}"
-            elif has_command:
-                text = f"{what} {'have' if many else 'has'} a command, which only a worker without "
-                text += "an agent or with --allow-commands runs"
-                fix = "swarm worker --id commands-1"
+            if any(each.fits_but_for_labels(entries[0]) for each in accepted):
+                groups.setdefault(("labels", labels), []).extend(entries)
             else:
-                text = f"{what} need{'s' * (not many)} an agent"
-                fix = "swarm worker --id claude-1 --agent claude"
-            text += ", and no such worker runs"
-            first = entries[0]
-            found.append(Problem("unserved", first.id, "", first.since, text, fix))
-        return found
+                groups.setdefault((agent, has_command), []).extend(entries)
+        return [
+            _label_problem(entries) if kind[0] == "labels" else _kind_problem(entries)
+            for kind, entries in groups.items()
+        ]
 
     def _idle_problem(self, counts: Mapping[str, int]) -> Problem:
         ready, submitted = counts[READY], counts[SUBMITTED]
@@ -142,15 +144,51 @@ class Staffing:
         return f"swarm up --agent {quoted(min(agents, default='claude'))}"
 
 
-def _key(presence: Presence) -> tuple[str, bool]:
-    return presence.agent, presence.accepts_commands
+def _key(presence: Presence) -> tuple[str, bool, frozenset[str]]:
+    return presence.agent, presence.accepts_commands, frozenset(presence.labels)
 
 
 def _accepted(presence: Presence) -> Accepted:
     """Return the tasks that a worker accepts."""
     if not presence.agent:
-        return Accepted(True)
-    return Accepted(None if presence.accepts_commands else False, presence.agent)
+        return Accepted(True, labels=presence.labels)
+    return Accepted(None if presence.accepts_commands else False, presence.agent, presence.labels)
+
+
+def _kind_problem(entries: list[TaskState]) -> Problem:
+    """Return the problem of tasks for whose agent or command no worker runs."""
+    first, many = entries[0], len(entries) > 1
+    what = f"{len(entries)} tasks" if many else "it"
+    if first.agent:
+        text = f"{what} need{'s' * (not many)} agent {foreign_name(first.agent)}"
+        fix = f"swarm worker --id {quoted(f'{first.agent}-1')} --agent {quoted(first.agent)}"
+    elif first.has_command:
+        text = f"{what} {'have' if many else 'has'} a command, which only a worker without "
+        text += "an agent or with --allow-commands runs"
+        fix = "swarm worker --id commands-1"
+    else:
+        text = f"{what} need{'s' * (not many)} an agent"
+        fix = "swarm worker --id claude-1 --agent claude"
+    text += ", and no such worker runs"
+    return Problem("unserved", first.id, "", first.since, text, fix)
+
+
+def _label_problem(entries: list[TaskState]) -> Problem:
+    """Return the problem of tasks that workers could do if they had other labels."""
+    first, many = entries[0], len(entries) > 1
+    what = f"{len(entries)} tasks have" if many else "it has"
+    if first.labels:
+        names = " and ".join(map(foreign_name, first.labels))
+        text = f"{what} the label{'s' * (len(first.labels) > 1)} {names}"
+    else:
+        text = f"{what} no label"
+    text += ", and every worker that could do " + ("them" if many else "it")
+    text += " takes only tasks with other labels" if first.labels else " takes only some labels"
+    name = quoted(f"{first.labels[0]}-1" if first.labels else "worker-1")
+    agent = first.agent or ("" if first.has_command else "claude")
+    fix = f"swarm worker --id {name}" + (f" --agent {quoted(agent)}" if agent else "")
+    fix += "".join(f" --label {quoted(label)}" for label in first.labels[:1])
+    return Problem("unserved", first.id, "", first.since, text, fix)
 
 
 def _died_problem(presence: Presence) -> Problem:
@@ -174,7 +212,7 @@ def _process(presence: Presence) -> str:
 
 def _gate_problem(gate: Gate, now: float) -> Problem:
     kind = "budget" if gate.budget else "gate"
-    who = "all workers" if gate.agent == "*" else foreign_name(gate.agent)
+    who = foreign_name(gate.agent)
     text = gate.reason if gate.budget else f"{who} is stopped {until_text(gate, now)}"
     if gate.reason and not gate.budget:
         text += f": {gate.reason}"
@@ -185,7 +223,7 @@ def _gate_problem(gate: Gate, now: float) -> Problem:
 def until_text(gate: Gate, now: float) -> str:
     """Return until when a gate is closed, and in how long it opens."""
     if not gate.until:
-        return "until a user opens it"
+        return f"until a user {'resumes' if gate.is_pause else 'opens'} it"
     left = max(0.0, (from_iso(gate.until) or 0.0) - now)
     time = gate.until[11:19] if left < _SECONDS_BELOW else f"{gate.until[:10]} {gate.until[11:16]}"
     return f"until {time} UTC (in {duration(left)})"

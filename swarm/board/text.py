@@ -18,12 +18,13 @@ _SMALL_SCREEN = 14  # lines; below, the lines of the head are left to questions
 _TEXT_ROWS = 3  # of the text of a problem, if there is room
 _DEFAULT_ROWS = 20  # of each section, if there is no height
 _LABELS = {
+    "paused": ("PAUSED", "yellow"),
     "waiting": ("WAITS", "yellow"),
     "budget": ("BUDGET", "yellow"),
     "idle": ("NO WORKER", "red"),
     "died": ("DIED", "red"),
     "namesake": ("SAME NAME", "yellow"),
-    "unserved": ("NO AGENT", "yellow"),
+    "unserved": ("UNSERVED", "yellow"),
     "slots": ("NO SLOT", "yellow"),
     "gate": ("GATE", "yellow"),
     "denied": ("DENIED", "red"),
@@ -35,12 +36,13 @@ _LABELS = {
     "blocked": ("BLOCKED", "yellow"),
 }
 _MORE = {
+    "paused": ("of pauses", "swarm gate list"),
     "waiting": ("waiting for a user", "swarm status --json"),
     "budget": ("of budgets that are reached", "swarm gate list"),
     "idle": ("without a worker", "swarm status --json"),
     "died": ("of workers that died", "swarm status --json"),
     "namesake": ("of workers with one name", "swarm status --json"),
-    "unserved": ("without an agent", "swarm status --json"),
+    "unserved": ("that no worker takes", "swarm status --json"),
     "slots": ("whose slots are not declared", "swarm status --json"),
     "gate": ("of closed gates", "swarm gate list"),
     "denied": ("with a denied tool call", "swarm task list --state failed"),

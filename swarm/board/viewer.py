@@ -34,8 +34,8 @@ from swarm.queue.submission import submission_of
 from swarm.queue.task_state import effective_state
 from swarm.status.events import DENIED
 from swarm.status.reader import StatusReader
+from swarm.stores.folded_log import FoldedLog
 from swarm.stores.location import location_of
-from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import foreign_name, quoted
 
@@ -73,7 +73,7 @@ class Viewer:
         self._store = store
         self._location = location_of(store)
         self._status = StatusReader(store)
-        self._tasks = LogFold(store, TASKS, QueueState)
+        self._tasks = FoldedLog(store, TASKS, QueueState)
         self._usage: UsageLog | None = None
         # Tasks with the token of the claim whose worker is dead.
         self._dead: frozenset[tuple[str, int]] = frozenset()

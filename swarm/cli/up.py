@@ -15,10 +15,12 @@ from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.worker import (
     AGENT_OPTIONS,
     ALLOW_COMMANDS,
+    LABEL,
     NO_AGENT,
     STORE_FOR_AGENT,
     WORKSPACE,
     cost,
+    labels_of,
 )
 from swarm.errors import BadInput
 from swarm.inputs import whole
@@ -35,7 +37,14 @@ from swarm.workers.launch import preset_agent
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _UNTIL_EMPTY = Option("--until-empty", text="each worker ends when no task is left to do")
-_WORKER_OPTIONS = (*AGENT_OPTIONS[1:], ALLOW_COMMANDS, STORE_FOR_AGENT, WORKSPACE, _UNTIL_EMPTY)
+_WORKER_OPTIONS = (
+    *AGENT_OPTIONS[1:],
+    LABEL,
+    ALLOW_COMMANDS,
+    STORE_FOR_AGENT,
+    WORKSPACE,
+    _UNTIL_EMPTY,
+)
 _OF_PRESETS = ("--permissions", "--model")
 _BUDGETS = ("--budget", "--task-budget")
 _AGENTS = ("--agent", "--exec", "--interactive")
@@ -104,6 +113,8 @@ def _given(call: Call, last: Start) -> Start:
             options[option.name] = call.options[option.name] if option.value else ""
             if option.value and not options[option.name]:
                 del options[option.name]  # such as --model '': as in swarm.toml again
+    if options.get(LABEL.name):
+        options[LABEL.name] = ",".join(labels_of(call)) or options[LABEL.name]
     number = last.workers
     if "--workers" in call.options:
         number = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
@@ -255,6 +266,7 @@ COMMAND = Command(
             f"prompts of interactive agents without hooks: {', '.join(MODES)}; default: as in "
             "swarm.toml, else off. See: swarm watch-prompts --help",
         ),
+        LABEL,
         ALLOW_COMMANDS,
         STORE_FOR_AGENT,
         WORKSPACE,

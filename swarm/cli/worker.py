@@ -11,6 +11,7 @@ from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
+from swarm.inputs import check_plain_name
 from swarm.notify.notifier import notifier_for
 from swarm.presets.registry import NAMES
 from swarm.project.config import load
@@ -73,6 +74,7 @@ def run(call: Call) -> int:
         name,
         agent,
         allow_commands="--allow-commands" in call.options,
+        labels=labels_of(call),
         store_for_agent="--store-for-agent" in call.options,
         budget=budgets["--budget"],
         task_budget=budgets["--task-budget"],
@@ -230,6 +232,14 @@ def _report(name: str, error: BadInput) -> None:
         pass  # the error itself is printed
 
 
+def labels_of(call: Call) -> list[str]:
+    """Return the labels of a worker: --label may be repeated, or have several labels
+    with commas. Raise BadInput if a label is invalid.
+    """
+    given = [label for text in call.every("--label") for label in text.split(",")]
+    return [check_plain_name(label, "--label") for label in given]
+
+
 def _task_budget(call: Call, config: Config) -> float | None:
     return cost(call.options.get("--task-budget"), "--task-budget", config.task_budget)
 
@@ -271,6 +281,12 @@ ALLOW_COMMANDS = Option(
     "--allow-commands",
     text="with an agent, also run tasks with a command of their own; default: leave them",
 )
+LABEL = Option(
+    "--label",
+    "LABEL",
+    "claim only tasks with this label; repeated, or with commas: with one of them",
+    repeated=True,
+)
 STORE_FOR_AGENT = Option(
     "--store-for-agent",
     text="give the agent the password of a server store; default: only the address",
@@ -302,6 +318,7 @@ COMMAND = Command(
                 "of their own are claimed"
             ),
         ),
+        LABEL,
         ALLOW_COMMANDS,
         STORE_FOR_AGENT,
         WORKSPACE,

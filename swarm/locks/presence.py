@@ -36,6 +36,7 @@ class Presence(FrozenRecord):
 
     `agent` is the name of its preset or the program of its --exec, "" for a worker that
     runs only commands. `accepts_commands`: it runs tasks with a command of their own.
+    `labels`: it does only tasks that have one of them, () for any task.
     `since` is the time of its start, and `last_seen` the time of its last heartbeat.
     `why` says why the worker ended with an error, "" if it lives or was killed.
     """
@@ -50,6 +51,7 @@ class Presence(FrozenRecord):
     last_seen: str
     why: str
     in_pane: bool
+    labels: tuple[str, ...] = ()
 
 
 def living(store: Store) -> list[Presence]:
@@ -124,6 +126,7 @@ def _presence(lock: Lock, status: LockStatus) -> Presence:
         last_seen=lock.heartbeat_at,
         why=lock.must_stop,
         in_pane=bool(holder.get(f"{ABOUT}in_pane")),
+        labels=tuple(str(holder.get(f"{ABOUT}labels") or "").split()),
     )
 
 

@@ -19,6 +19,7 @@ from swarm.notify.status_events import StatusEvents
 from swarm.queue.events import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.stores.contract import Store
+from swarm.stores.folded_log import FoldedLog
 from swarm.stores.log_fold import LogFold
 
 
@@ -37,7 +38,7 @@ class Feed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._guard = threading.Lock()
-        self._queue = LogFold(store, TASKS, QueueEvents, snapshot="notify-tasks")
+        self._queue = FoldedLog(store, TASKS, QueueEvents, snapshot="notify-tasks")
         self._status = LogFold(store, STATUS, StatusEvents, snapshot="notify-status")
 
     def read(self, seen: Mapping[str, int]) -> News:

@@ -6,6 +6,7 @@ The state of the queue decides: a line that changes nothing is no event.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from swarm.notify.event import (
@@ -21,6 +22,8 @@ from swarm.notify.event import (
 )
 from swarm.notify.recent import Recent
 from swarm.queue.events import FAILED, READY, RUNNING, SUBMITTED, parse_event
+from swarm.queue.pauses import pausing
+from swarm.queue.retention.documents import EVENTS
 from swarm.queue.state import QueueState
 from swarm.queue.task_state import TaskState
 from swarm.terminal.text import foreign_name
@@ -61,6 +64,25 @@ class QueueEvents:
         queue, recent, self._is_finished = data
         self.queue.load(queue)
         self.recent.load(recent)
+
+    @property
+    def folded(self) -> dict[str, Any]:
+        return self.queue.folded
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """Yield the whole state as JSON objects with named fields: the queue's, which it
+        reads alone, and the last events.
+        """
+        yield from self.queue.kept()
+        yield {EVENTS: {"recent": self.recent.dump(), "is_finished": self._is_finished}}
+
+    def restore(self, documents: Iterator[dict[str, Any]]) -> None:
+        found = list(documents)
+        self.queue.restore(iter(found))
+        events = next((each[EVENTS] for each in found if EVENTS in each), None)
+        if events is not None:
+            self.recent.load(events["recent"])
+            self._is_finished = events["is_finished"]
 
     def _state_of(self, name: object) -> str:
         entry = self.queue.entries.get(name) if isinstance(name, str) else None
@@ -113,6 +135,9 @@ class QueueEvents:
         until = f"until {gate.until}" if gate.until else "until a user opens it"
         what = "A budget is reached" if gate.budget else "A gate is closed"
         title = f"{what}: {foreign_name(gate.agent)}, {until}"
+        if gate.is_pause:
+            title = pausing.summary(gate.replace(reason=""))
+            title = title[:1].upper() + title[1:]
         budget = gate.budget if math.isfinite(gate.budget) else None  # JSON has no infinity
         facts = {"gate": gate.agent, "until": gate.until or None, "budget": budget or None}
         self._add(kind, line, record, title, gate.reason, facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swarm.inputs import is_plain_name
+from swarm.queue.fields.naming import parts_of
 
 _MAX_WORDS = 40  # characters of an id before the hash of a long text
 
@@ -24,15 +25,7 @@ def id_from(text: str) -> str:
 
 def kebab(text: str) -> str:
     """Return the words of a text in lower case with dashes between them."""
-    from unicodedata import normalize
-
-    letters = normalize("NFKC", text).lower()
-    if letters.isascii():
-        plain = [c if c.isalnum() else " " for c in letters]
-    else:
-        # combining marks belong to words, too
-        plain = [c if c != "_" and f"_{c}".isidentifier() else " " for c in letters]
-    return "-".join("".join(plain).split())
+    return "-".join(parts_of(text))
 
 
 def label_from(text: str) -> str:

@@ -22,6 +22,7 @@ from swarm.project.keys import (
     Lines,
     Table,
     TextOrList,
+    age,
     at_least_0,
     branch_name,
     checked,
@@ -189,6 +190,13 @@ class Config:
         "the command, or list of commands, that must succeed before a task is done",
         '["make lint", "make test"]',
         shell_commands,
+    )
+    keep_results: str = key(
+        str,
+        "",
+        "how long workers keep the output of tasks that have ended; empty for ever",
+        '"30d"',
+        age,
     )
     check_timeout: float = key(
         float, 3600.0, "the seconds after which a check is ended and has failed", "600", more_than_0

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from swarm.errors import BadInput
-from swarm.inputs import is_plain_name, slot_count, slot_values
+from swarm.inputs import is_plain_name, parse_age, slot_count, slot_values
 
 REQUIRED = object()
 _MAX_NUMBER = 1 << 53
@@ -132,6 +132,14 @@ def remote_name(value: str) -> None:
 def plain_name(value: str) -> None:
     if value and not is_plain_name(value):
         raise ValueError("must be a name of letters, digits and . _ @ : - without spaces")
+
+
+def age(value: str) -> None:
+    if value:
+        try:
+            parse_age(value, "it")
+        except BadInput:
+            raise ValueError('must be an age, such as "30d" or "12h"') from None
 
 
 def slot_table(values: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swarm.errors import LockHeld, NeedHeld, NoTask, WrongState
+from swarm.queue.pauses import pausing
 from swarm.queue.queue import Claim, Previous, Task
 from swarm.terminal.text import foreign, foreign_name, quoted, shown
 
@@ -117,9 +118,10 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
 
     `to_wait` returns the command that waits for a task.
     """
-    why, holders, ready_in = "state", {}, None
+    why, holders, ready_in, paused = "state", {}, None, None
     if isinstance(error, NoTask):
         why, holders, ready_in = error.why, dict(error.holders), error.ready_in
+        paused = error.paused
     elif isinstance(error, LockHeld):
         why, holders = "held", {error.task_id: error.holder}
         if isinstance(error, NeedHeld):
@@ -128,6 +130,8 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
         advice = "Stop: do not work on any task. There is nothing to wait for."
     elif why == "unknown":
         advice = "Stop: do not work on this task."
+    elif paused is not None:
+        advice = f"{pausing.ADVICE} The user's command: {paused['resume']}"
     elif isinstance(error, NoTask):
         wait = to_wait(max(300, round(ready_in or 0) + 1))
         advice = f"Stop: do not work on any task now. To wait for one: {wait}"
@@ -139,9 +143,10 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
     answer = {
         "claimed": False,
         "must_stop": True,
-        "why": why,
+        "why": "paused" if paused else why,
         "reason": str(error),
         "held_by": holders,
+        **({"paused": dict(paused)} if paused else {}),
     }
     return {**answer, "ready_in": None if ready_in is None else round(ready_in, 3), "next": advice}
 

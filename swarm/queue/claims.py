@@ -39,6 +39,7 @@ from swarm.queue.gating import refusal
 from swarm.queue.log import QueueLog
 from swarm.queue.needs import may_need, needs
 from swarm.queue.outcomes import Outcome, Outcomes
+from swarm.queue.pauses import halting
 from swarm.queue.previous import Previous
 from swarm.queue.questions.asking import answer_due
 from swarm.queue.task import Task
@@ -103,10 +104,12 @@ class Claims:
         while len(errors) < _MAX_UNUSABLE_LOCKS:
             asked = self._read(claimant)
             answer_due(self._log)
+            halting.refuse_heartbeats(self._log)
             if self._log.state.gates.against("", asked):
                 break
             tried |= self._log.state.gates.tasks(asked)
-            entry = self._choice.next(tried, claimant.accepted)
+            closed = self._log.state.gates.labels(asked)
+            entry = self._choice.next(tried, claimant.accepted.without(closed))
             if entry is None:
                 break
             try:
@@ -129,6 +132,7 @@ class Claims:
         """Claim this task. Raise NoTask, LockHeld or WrongState."""
         self._void()
         entry, name = self._log.entry(task_id), foreign_name(task_id)
+        halting.refuse_heartbeats(self._log)
         if entry.state in ENDED:
             raise WrongState(task_id, f"{name} is {entry.state}: there is nothing to do.")
         if entry.state == SUBMITTED:
@@ -151,8 +155,11 @@ class Claims:
             raise WrongState(
                 task_id, f"{name} needs a worker with --agent {foreign_name(entry.agent)}."
             )
+        if not claimant.accepted.fits_labels(entry.labels):
+            labels = " or ".join(map(foreign_name, sorted(claimant.accepted.labels)))
+            raise WrongState(task_id, f"{name} does not have the label {labels}.")
         claimant.may_begin(entry)  # closes the gate of the task if not
-        if gate := self._log.state.gates.against(task_id, self._asked(claimant)):
+        if gate := self._log.state.gates.against(task_id, self._asked(claimant), entry.labels):
             raise refusal(gate, self._log.clock.now())
         return self._claim(entry, claimant)
 
@@ -216,6 +223,8 @@ class Claims:
                     raise held_error(task_id, status)
                 taken = needs.take(log.store, entry.task().spec, claimant, self.declared)
                 terms["companions"] = taken.text
+            if claimant.looks_for_halt:
+                terms["about"] = {halting.LOOKS_FOR_HALT: True}
             lock = log.locks.acquire(task_id, worker, ttl, **terms)
             token = lock.token or 0
             self._check_lease(task_id, began, ttl)
@@ -229,7 +238,7 @@ class Claims:
                 if entry.token == token and FAILED in (entry.state, entry.last_run):
                     about = {"token": token, "attempts": entry.attempts}
                     log.status.append("ERROR", worker, task_id, entry.reason, about)
-                elif gate := log.state.gates.against(task_id, asked):
+                elif gate := log.state.gates.against(task_id, asked, entry.labels):
                     raise refusal(gate, log.clock.now())
                 raise WrongState(task_id, f"{foreign_name(task_id)} is {entry.shown_state} now.")
             meta: dict[str, Any] = {"token": token, "attempt": entry.attempts}
@@ -307,6 +316,12 @@ class Claims:
             return NoTask("finished", accepted.why_left([*state.left_by(accepted), *others]))
         asked = self._asked(claimant)
         if gate := state.gates.against("", asked):
+            return refusal(gate, now)
+        if (closed := state.gates.labels(asked)) and (
+            paused := state.best(now, (), 1, accepted.only(closed))
+        ):
+            gate = state.gates.against(paused[0].id, asked, paused[0].labels)
+            assert gate is not None
             return refusal(gate, now)
         holders = {entry.id: entry.worker for entry in state.running.values()}
         waits = ""

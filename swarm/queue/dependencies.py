@@ -6,11 +6,11 @@ is not done any more: all tasks that come after it and are not done count it aga
 
 from __future__ import annotations
 
-from swarm.queue.events import CANCELLED, DONE, FAILED, READY
+from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from swarm.queue.task_state import TaskState
 
@@ -57,6 +57,42 @@ class Dependencies:
             self._dependents.setdefault(entry.id, []).append(dependent.id)
             dependent.open_dependencies += 1
         return found
+
+    def open_after(self, names: Collection[str]) -> dict[str, list[TaskState]]:
+        """Return the tasks that have not ended and come after one of these tasks, by the
+        task that they come after.
+        """
+        return {
+            name: [self._entries[each] for each in found if self._entries[each].state not in ENDED]
+            for name in names
+            if (found := self._all_after(name))
+        }
+
+    def forget(self, entry: TaskState) -> None:
+        """Forget a task that is removed. Call `forgotten` after the last one.
+
+        Tasks after a done task wait for it no more; others wait until a task of this name
+        is done.
+        """
+        self._unlink(entry)
+        if entry.state == DONE:
+            for name in self._all_after(entry.id):
+                if dependent := self._entries.get(name):
+                    dependent.after = tuple(each for each in dependent.after if each != entry.id)
+
+    def forgotten(self) -> None:
+        """Forget what is known about tasks that were removed."""
+        self._comes_after = None
+
+    def kept(self) -> dict[str, list[str]]:
+        """Return which tasks wait for which, by the task that they wait for."""
+        return self._dependents
+
+    def restore(self, kept: dict[str, list[str]]) -> None:
+        self._dependents = {name: list(waiting) for name, waiting in kept.items()}
+        for waiting in self._dependents.values():
+            for name in waiting:
+                self._entries[name].open_dependencies += 1
 
     def makes_cycle(self, task_id: str, after: Sequence[str]) -> bool:
         """Return whether a new task would wait for itself."""

@@ -61,6 +61,7 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "budget": (int, float),
     "task_budget": (int, float),
     "spent": (int, float),
+    "halt": (bool,),
     "feedback": (str,),
     "session": (str,),
     "note": (str,),
@@ -86,6 +87,8 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
     "source": (str,),
     "next": (str,),
     "fields": (dict,),
+    "ids": (list,),
+    "open": (bool,),
 }
 
 

@@ -1,4 +1,4 @@
-"""The gates of the queue: which agents may not begin a task now, and until when.
+"""The gates of the queue: which tasks no worker may begin now, and until when.
 
 A line of the queue's log closes a gate, and a line or the time opens it. So the order of
 closings, openings and claims is one for all readers. A claim behind a closed gate
@@ -6,16 +6,21 @@ changes nothing (`queue.state`).
 
     AGENT      stops workers with this agent
     *          stops all workers, also those without an agent
+    label:L    stops all workers at tasks with this label
     budget     stops workers with an agent, unless their budget is higher
     task:ID    stops workers with an agent at this task, unless their budget for a task
                is higher
 
+The gates * and label:L are pauses: `swarm pause` closes them. They stop every claim, by
+whatever program.
+
 A gate is closed from the time of its line until its end. The time is the time in the
 claim, read from the store's clock, which may jump. A clock that was set back does not
-keep a gate closed: a claim that is older than the gate's line passes. But its process
-must have read that line. A process that slept since before the closing has not read it,
-and its claim is refused. So a claim says how many closings its process has read. Two
-machines' clocks may differ by MAX_CLOCK_DIFFERENCE: a claim so little older is refused.
+keep the gate of an agent closed: a claim that is older than the gate's line passes. But
+its process must have read that line. A process that slept since before the closing has
+not read it, and its claim is refused. So a claim says how many closings its process has
+read. Two machines' clocks may differ by MAX_CLOCK_DIFFERENCE: a claim so little older is
+refused. A pause stays closed also if the clock was set back: a user opens it.
 """
 
 from __future__ import annotations
@@ -27,11 +32,13 @@ from swarm.system.clock import from_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 EVERYONE = "*"
 BUDGET = "budget"
 _TASK = "task:"
+_LABEL = "label:"
 MAX_CLOCK_DIFFERENCE = 60.0  # seconds
 
 
@@ -39,7 +46,7 @@ class Gate(FrozenRecord):
     """A gate as its last line left it. Its end may be over."""
 
     agent: str
-    """The name of the gate: an agent, "*", "budget" or "task:ID"."""
+    """The name of the gate: an agent, "*", "label:L", "budget" or "task:ID"."""
     until: str
     """When the gate opens by itself, "" if only a user opens it."""
     since: str
@@ -59,6 +66,20 @@ class Gate(FrozenRecord):
         """The task that this gate is for, "" if it is for all tasks."""
         return self.agent.removeprefix(_TASK) if self.agent.startswith(_TASK) else ""
 
+    @property
+    def label(self) -> str:
+        """The label of the tasks that this gate is for, "" if it is for no label."""
+        return self.agent.removeprefix(_LABEL) if self.agent.startswith(_LABEL) else ""
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether the gate stops every claim: of all tasks, or of those with a label."""
+        return is_pause(self.agent)
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the seconds until the gate opens by itself, None if it does not."""
+        return max(0.0, (from_iso(self.until) or now) - now) if self.until else None
+
     def is_closed(self, at: float, seen: int) -> bool:
         """Return whether a process that read `seen` closings finds the gate closed at
         this time.
@@ -66,13 +87,26 @@ class Gate(FrozenRecord):
         if not self.until:
             return True
         ends, began = from_iso(self.until) or 0.0, from_iso(self.since) or -inf
-        was_set_back = seen >= self.number and at < began - MAX_CLOCK_DIFFERENCE
+        may_pass = seen >= self.number and not self.is_pause
+        was_set_back = may_pass and at < began - MAX_CLOCK_DIFFERENCE
         return at < ends and not was_set_back
 
 
 def gate_of_task(task_id: str) -> str:
     """Return the name of the gate of one task."""
     return f"{_TASK}{task_id}"
+
+
+def gate_of_label(label: str) -> str:
+    """Return the name of the gate of the tasks with a label; without one, of all tasks."""
+    return f"{_LABEL}{label}" if label else EVERYONE
+
+
+def is_pause(name: str) -> bool:
+    """Return whether this gate stops every claim: of all tasks, or of those with a
+    label.
+    """
+    return name == EVERYONE or (name.startswith(_LABEL) and name != _LABEL)
 
 
 class Gates:
@@ -107,9 +141,12 @@ class Gates:
         """Return what had been spent when a user last opened the gate of this budget."""
         return self._approved.get(name, 0.0)
 
-    def against(self, task_id: str, record: dict[str, Any]) -> Gate | None:
+    def against(
+        self, task_id: str, record: dict[str, Any], labels: Iterable[str] = ()
+    ) -> Gate | None:
         """Return the gate that stops a claim, None if no gate does. If several do, return
-        the one that is closed longest. "" for `task_id`: the claim of any task.
+        the one that is closed longest. "" for `task_id`: the claim of any task. `labels`
+        are those of the task.
         """
         if not self._gates:
             return None
@@ -118,7 +155,8 @@ class Gates:
             BUDGET: record.get("budget", 0),
             gate_of_task(task_id): record.get("task_budget", 0),
         }
-        names = (agent, EVERYONE, *budgets) if agent else (EVERYONE,)
+        pauses = (EVERYONE, *map(gate_of_label, labels))
+        names = (agent, *pauses, *budgets) if agent else pauses
         at, seen = from_iso(record.get("at")), record.get("gates", 0)
         found = [
             gate
@@ -133,6 +171,11 @@ class Gates:
         """Return the tasks whose own gates stop a claim."""
         names = [gate.task for gate in self._gates.values() if gate.task]
         return {name for name in names if self.against(name, record)}
+
+    def labels(self, record: dict[str, Any]) -> frozenset[str]:
+        """Return the labels whose tasks a claim cannot get."""
+        names = [gate.label for gate in self._gates.values() if gate.label]
+        return frozenset(name for name in names if self.against("", record, (name,)))
 
     def close(self, record: dict[str, Any]) -> bool:
         name, until, at = record["gate"], record.get("until", ""), record.get("at", "")
@@ -171,6 +214,26 @@ class Gates:
     def succeed(self, agent: str) -> None:
         """Note that an agent did a task."""
         self._closings.pop(agent, None)
+
+    def forget(self, task_id: str) -> None:
+        """Forget the gate of a task that was removed."""
+        name = gate_of_task(task_id)
+        for known in (self._gates, self._closings, self._approved):
+            known.pop(name, None)
+
+    def kept(self) -> dict[str, Any]:
+        """Return the gates as JSON values with named fields."""
+        return {
+            "number": self.number,
+            "gates": [gate.as_dict() for gate in self._gates.values()],
+            "closings": self._closings,
+            "approved": self._approved,
+        }
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        self.number = kept["number"]
+        self._gates = {each["agent"]: Gate(**each) for each in kept["gates"]}
+        self._closings, self._approved = dict(kept["closings"]), dict(kept["approved"])
 
     def dump(self) -> Any:
         gates = [list(gate.as_dict().values()) for gate in self._gates.values()]

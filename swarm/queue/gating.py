@@ -16,14 +16,20 @@ import math
 import random
 
 from swarm.errors import BadInput, NoTask
-from swarm.inputs import check_name
+from swarm.inputs import check_name, check_plain_name
 from swarm.queue.accepted import Claimant
 from swarm.queue.events import unique_event
 from swarm.queue.gates import BUDGET, EVERYONE, Gate, gate_of_task
 from swarm.queue.log import QueueLog
+from swarm.queue.pauses import pausing
 from swarm.queue.task_state import TaskState
-from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, foreign, foreign_name, money, quoted, shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from swarm.queue.state import QueueState
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0  # seconds
 _JITTER = 0.25  # the random part of a pause, at most
@@ -40,8 +46,11 @@ def close_gate(
     *,
     budget: float = 0.0,
     spent: float = 0.0,
+    halt: bool = False,
+    observe: Callable[[QueueState], object] = lambda state: None,
 ) -> Gate:
-    """Close a gate until a time, and return it as it is then.
+    """Close a gate until a time, and return it as it is then. `halt` ends the attempts
+    that run, see `queue.pauses.halting`. `observe` is called with the state right after that.
 
     `until` is in seconds since 1970; infinity means until a user opens the gate. None,
     or a time that is over, means for a pause. A gate that is closed for as long already
@@ -51,7 +60,8 @@ def close_gate(
     gates, now = log.read().gates, log.clock.now()
     known = gates.find(name, now)
     if until is None or until <= now:
-        if known is not None:
+        if known is not None and not halt:
+            observe(log.state)
             return known
         until = now + pause(gates.closings(name))
     if math.isnan(until) or (until > _LATEST and not math.isinf(until)):
@@ -65,8 +75,9 @@ def close_gate(
         worker=worker,
         budget=budget or None,
         spent=spent or None,
+        halt=halt or None,
     )
-    log.append(line)
+    log.fold.append(line, observe)
     return log.state.gates.get(name) or Gate(name, "", log.now(), reason, worker)
 
 
@@ -109,23 +120,25 @@ def pause(closings: int) -> float:
 
 def check_gate(name: str) -> str:
     """Return the name of a gate. Raise BadInput if it is invalid."""
-    return name if name == EVERYONE else check_name(name, "the gate")
+    if name == EVERYONE:
+        return name
+    kind, colon, label = check_name(name, "the gate").partition(":")
+    if colon and kind == "label":
+        check_plain_name(label, "the label")
+    return name
 
 
 def refusal(gate: Gate, now: float) -> NoTask:
     """Return the error for a worker that a gate stops."""
-    left = seconds_left(gate, now)
+    if gate.is_pause:
+        return pausing.refusal(gate, now)
+    left = gate.seconds_left(now)
     when = f"for {duration(left)}, until {gate.until}" if left is not None else "for now"
     text = (
         f"the gate {foreign_name(gate.agent)} is closed {when}: {foreign(gate.reason)}. "
         f"A user can open it now: swarm gate open {quoted(gate.agent)}"
     )
     return NoTask("gate", text, ready_in=left)
-
-
-def seconds_left(gate: Gate, now: float) -> float | None:
-    """Return the seconds until a gate opens by itself, None if it does not."""
-    return max(0.0, (from_iso(gate.until) or now) - now) if gate.until else None
 
 
 def _check(

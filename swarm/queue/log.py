@@ -21,7 +21,7 @@ from swarm.queue.task_state import TaskState, effective_state
 from swarm.queue.usage import UsageLog
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
-from swarm.stores.log_fold import LogFold
+from swarm.stores.folded_log import FoldedLog
 from swarm.terminal.text import foreign_name
 
 SUBMISSIONS = "submissions"  # the namespace of the locks under which submissions end
@@ -49,7 +49,7 @@ class QueueLog:
         self.submission_locks = LockTable(store, SUBMISSIONS)
         self.status = StatusLog(store)
         self.usage = UsageLog(store)
-        self.fold = LogFold(store, LOG, QueueState)
+        self.fold = FoldedLog(store, LOG, QueueState)
 
     @property
     def state(self) -> QueueState:

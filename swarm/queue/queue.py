@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from swarm import settings
@@ -38,19 +38,23 @@ from swarm.queue import adding, directing, gating
 from swarm.queue.accepted import Accepted, Claimant
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ending import Ending
-from swarm.queue.events import STATES, is_hash
+from swarm.queue.events import ENDED, STATES, is_hash
 from swarm.queue.fields import editing
 from swarm.queue.fields.naming import words_of
-from swarm.queue.gates import Gate
+from swarm.queue.gates import Gate, gate_of_label
 from swarm.queue.log import QueueLog
 from swarm.queue.needs import needs
 from swarm.queue.outcomes import Outcome
+from swarm.queue.pauses import halting
+from swarm.queue.pauses.halting import Pause, Running
 from swarm.queue.previous import Previous, checked_fields
 from swarm.queue.questions import asking
 from swarm.queue.questions.held import HeldQuestion
 from swarm.queue.questions.question import PERSON, QUESTION, SOURCES, Question, ask_fields
+from swarm.queue.retention import removing
+from swarm.queue.state import QueueState
 from swarm.queue.submission import Landed, Submission, check_fields
-from swarm.queue.task import Task, TaskSpec, spec_from
+from swarm.queue.task import Task, TaskSpec, check_labels, spec_from
 from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 from swarm.terminal.text import foreign_name, quoted
@@ -138,15 +142,20 @@ class TaskQueue:
         commands_only: bool = False,
         prompts_only: bool = False,
         agent: str = "",
+        labels: Sequence[str] = (),
         budget: float | None = None,
         task_budget: float | None = None,
+        looks_for_halt: bool = False,
         wait: float = 0.0,
     ) -> Claim:
         """Claim the best ready task, or the named task: acquire its lock and log START.
 
         `bound`: the lock is free as soon as this process ends. `commands_only`: claim
         only a task with its own command. `prompts_only`: claim only a task without one.
-        `agent`: the worker's agent; tasks for other agents are left. `budget` and
+        `agent`: the worker's agent; tasks for other agents are left. `labels`: claim only
+        a task that has one of them. `looks_for_halt`: this process calls `halted_by` while
+        it works, and ends the claim itself; without it, a halt refuses its heartbeats.
+        `budget` and
         `task_budget`: if all tasks, or this task, have cost so much already, close a gate
         and claim nothing. `wait`: try for so many seconds, but do not wait for a named
         task that is not in the queue.
@@ -158,6 +167,7 @@ class TaskQueue:
         check_name(worker, "worker")
         if agent:
             check_agent(agent, "agent")
+        labels = check_labels(labels, "labels")
         command = True if commands_only else False if prompts_only else None
         ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
         if task_id is not None:
@@ -166,7 +176,8 @@ class TaskQueue:
         made: list[Claim] = []
 
         def claim_now(log: QueueLog, claims: Claims) -> Claim:
-            claimant = Claimant(worker, ttl, bound, Accepted(command, agent))
+            accepted = Accepted(command, agent, labels)
+            claimant = Claimant(worker, ttl, bound, looks_for_halt, accepted)
             if agent and (budget is not None or task_budget is not None):
                 claimant = gating.within_budget(log, claimant, budget, task_budget)
             # In one line: no interrupt at a line may lose a claim that was made.
@@ -624,6 +635,38 @@ class TaskQueue:
         asked = {**(changes or {}), **fields}
         return self._use(lambda log, claims: editing.edit(log, claims, task_id, worker, asked))
 
+    def remove(self, task_id: str, worker: str) -> None:
+        """Remove a task that has ended, or that no worker has and that has not begun.
+
+        What it has cost still counts, and its saved work stays. Raise WrongState if a
+        worker has it, or if an open task comes after it.
+        """
+        check_name(worker, "worker")
+        self._use(lambda log, _: removing.remove(log, task_id, worker))
+
+    def clear(
+        self,
+        states: Collection[str],
+        worker: str,
+        *,
+        older_than: float = 0.0,
+        dry_run: bool = False,
+    ) -> list[str]:
+        """Remove all tasks in these states (done, failed, cancelled) that ended
+        `older_than` seconds ago or earlier. Return their ids.
+
+        A task after which an open task comes stays. With `dry_run`, only return the ids.
+        """
+        check_name(worker, "worker")
+        if unknown := [state for state in states if state not in ENDED]:
+            raise BadInput(
+                f"{unknown[0][:40]!r} is not a state of a task that has ended: use one of "
+                f"{' '.join(ENDED)}."
+            )
+        if dry_run:
+            return self._use(lambda log, _: removing.removable(log, states, older_than))
+        return self._use(lambda log, _: removing.clear(log, states, older_than, worker))
+
     def close_gate(self, agent: str, until: float | None, reason: str, worker: str) -> Gate:
         """Close the gate of an agent, or of all workers with "*". Return the gate.
 
@@ -639,6 +682,55 @@ class TaskQueue:
         """Open a gate. Return whether it was closed."""
         check_name(worker, "worker")
         return self._use(lambda log, _: gating.open_gate(log, agent, worker))
+
+    def pause(
+        self,
+        reason: str,
+        worker: str,
+        *,
+        label: str = "",
+        until: float = math.inf,
+        halt: bool = False,
+    ) -> Pause:
+        """Pause all tasks, or the tasks with a label: from now on no claim succeeds.
+
+        The pause ends at `until`, in seconds since 1970, or with `resume`. A pause is
+        never made shorter. `halt` ends the attempts that run, without counting them; see
+        `not_ended`. Without it, they go on. Raise BadInput if `until` is over.
+        """
+        check_name(worker, "worker")
+        name = gate_of_label(label)
+
+        def paused(log: QueueLog, _: Claims) -> Pause:
+            if until <= log.clock.now():
+                raise BadInput("until is over. Give a later time, or none.")
+            found: list[tuple[Running, ...]] = []
+            before = log.read().gates.find(name, log.clock.now())
+            gate = gating.close_gate(
+                log,
+                name,
+                until,
+                reason,
+                worker,
+                halt=halt,
+                observe=lambda state: found.append(halting.running(state, name)),
+            )
+            halting.refuse_heartbeats(log)
+            return Pause(gate, before is None, found[0])
+
+        return self._use(paused)
+
+    def resume(self, worker: str, *, label: str = "") -> bool:
+        """End a pause. Return whether there was one."""
+        return self.open_gate(gate_of_label(label), worker)
+
+    def halted_by(self, claim: Claim) -> str:
+        """Return the user that halted a claim, "" if it may go on."""
+        return self._use(lambda log, _: halting.halted_by(log, claim.task.id, claim.token))
+
+    def not_ended(self, claims: Sequence[Running]) -> list[Running]:
+        """Return the claims among these whose workers still hold their tasks."""
+        return self._use(lambda log, _: halting.not_ended(log, claims))
 
     # Looking at it --------------------------------------------------------------------
 
@@ -710,6 +802,16 @@ class TaskQueue:
     def gates(self) -> list[Gate]:
         """Return the gates that are closed now."""
         return self._use(lambda log, _: log.read().gates.closed(log.clock.now()))
+
+    def state(self) -> QueueState:
+        """Return the state of the queue as of the last read, for programs that only look
+        at it.
+        """
+        return self._use(lambda log, _: log.state)
+
+    def now(self) -> float:
+        """Return the time of the store's clock, in seconds since 1970."""
+        return self._log().clock.now()
 
     def wait(self, timeout: float) -> bool:
         """Wait until the queue has changed since the last call that read it.

@@ -2,8 +2,12 @@
 ready longest.
 
 To add, remove or choose a task takes the same time among ten tasks and among a million
-tasks. Each task in the list needs the memory of two references. `queue.state` decides
+tasks. Each task in the list needs the memory of three references. `queue.state` decides
 which tasks are ready, `queue.choice` which task a worker claims next.
+
+Tasks with equal labels are in one list. So a worker with labels does not look at the
+tasks of other workers. If tasks have more than _MAX_LISTS combinations of labels, the
+others share a list.
 """
 
 from __future__ import annotations
@@ -12,21 +16,85 @@ from bisect import insort
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
+
+_MAX_LISTS = 64
 
 
 class Node:
-    """An item of a doubly linked list. An item is in one list at most."""
+    """An item of a doubly linked list. An item is in one list at most.
 
-    __slots__ = ("next", "previous")
+    `order` is its position among the items of all lists.
+    """
+
+    __slots__ = ("next", "order", "previous")
 
     id: str
     priority: int
+    labels: tuple[str, ...]
 
     def __init__(self) -> None:
         self.previous: Node | None = None
         self.next: Node | None = None
+        self.order = 0
+
+
+class ReadyTasks:
+    """The ready tasks, in lists by their labels. The labels of a task must not change."""
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[str, ...], ReadyList] = {}
+        self._others = ReadyList()
+        self._first = self._last = 0
+
+    def add(self, node: Node, *, first: bool = False) -> None:
+        """Add a node, see `ReadyList.add`."""
+        if node.next is not None and not first:
+            return
+        if first:
+            self._first -= 1
+        else:
+            self._last += 1
+        node.order = self._first if first else self._last
+        self._list_of(node.labels).add(node, first=first)
+
+    def discard(self, node: Node) -> None:
+        if node.next is not None:
+            self._list_of(node.labels).discard(node)
+
+    def best(
+        self,
+        fits: Callable[[Any], bool],
+        among: int = 1,
+        fits_labels: Callable[[tuple[str, ...]], bool] = lambda labels: True,
+    ) -> list[Any]:
+        """Return the first nodes for which `fits` is true: at most `among` nodes, all of
+        the same priority. `fits_labels` is false for labels of which no node fits.
+        """
+        lists = [ready for labels, ready in self._lists.items() if fits_labels(labels)]
+        found = [node for ready in (*lists, self._others) for node in ready.best(fits, among)]
+        highest = max((node.priority for node in found), default=0)
+        found = [node for node in found if node.priority == highest]
+        return sorted(found, key=_order)[:among]
+
+    def in_order(self) -> list[Any]:
+        """Return all nodes, in the order in which `best` finds them."""
+        lists = (*self._lists.values(), self._others)
+        found = [node for ready in lists for node in ready.nodes()]
+        return sorted(found, key=lambda node: (-node.priority, node.order))
+
+    def _list_of(self, labels: tuple[str, ...]) -> ReadyList:
+        known = self._lists.get(labels)
+        if known is None:
+            if len(self._lists) == _MAX_LISTS:
+                return self._others
+            known = self._lists[labels] = ReadyList()
+        return known
+
+
+def _order(node: Node) -> int:
+    return node.order
 
 
 class ReadyList:
@@ -62,6 +130,15 @@ class ReadyList:
             previous.previous = previous.next = None
             del self._sentinels[node.priority]
             self._priorities.remove(-node.priority)
+
+    def nodes(self) -> Iterator[Any]:
+        """Yield all nodes."""
+        for sentinel in self._sentinels.values():
+            node = sentinel
+            while node.next is not sentinel:
+                # a node in the list has a next node
+                node = node.next  # type: ignore[assignment]
+                yield node
 
     def best(self, fits: Callable[[Any], bool], among: int = 1) -> list[Any]:
         """Return the first nodes for which `fits` is true: at most `among` nodes, all of

@@ -47,7 +47,12 @@
     dismiss  running -> running            its agent has the answer, or needs none any more
     cancel   ready, running, asking, submitted -> cancelled
     edit     ready, failed, cancelled: other fields, and no other state
+    remove   done, failed, cancelled       tasks are forgotten, unless a task that has not
+                                           ended comes after them; with `open` also ready
+                                           tasks
     close    a gate                        no claim behind it changes anything
+             running -> running            with `halt`, of a pause: its attempt must end, and
+                                           counts only if it is done or submitted
     open     a gate                        claims change the state again
 
 A task with `every` recurs. Its claim names the rule, and the time of the next run. Each
@@ -62,7 +67,8 @@ its lease at any moment, also just before it writes its claim: then others take 
 from a claim of which no worker was told. The process finds its lease over, writes
 `void`, and the attempt does not count, whichever line came first. A process that is
 killed before it can write `void` uses an attempt up: no log tells it from a worker that
-was told.
+was told. An attempt that was halted does not count either, however it ends without a
+result: its worker fails, releases or dies.
 
 A question ends with its claim, unless the claim ended with a question: then all its
 questions are parked. Permissions that the agent held end in any case, because their tool
@@ -98,10 +104,11 @@ from swarm.queue.events import (
     parse_event,
 )
 from swarm.queue.fields.edited import edited
-from swarm.queue.gates import Gates
+from swarm.queue.gates import EVERYONE, Gates, gate_of_label, is_pause
 from swarm.queue.previous import Previous, of
 from swarm.queue.questions.question import MAX_OPEN, QUESTION, SOURCES, question_in_log
-from swarm.queue.ready import ReadyList
+from swarm.queue.ready import ReadyTasks
+from swarm.queue.retention.documents import EVENTS, task_document, task_in
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.queue.submission import Landed, submission_in_log
 from swarm.queue.task import DEFAULT_MAX_ATTEMPTS
@@ -110,16 +117,17 @@ from swarm.system.clock import from_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
     from swarm.queue.questions.question import Question
 
 EDITED_IN = (READY, FAILED, CANCELLED)  # also while it waits
-_MOVING = frozenset(("priority", "after", "not_before", "every"))
+_MOVING = frozenset(("priority", "after", "labels", "not_before", "every"))
 _SOME = 100
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 _DIED = "its worker {worker} was gone"
+_UNNAMED = "a user"  # that halted, if the event does not name it
 
 
 class QueueState:
@@ -136,8 +144,11 @@ class QueueState:
         self.asking: dict[str, TaskState] = {}  # with questions, in the order of the first
         self.questions = 0  # that were ever asked
         self.damaged = 0
+        self.changes = 0  # events that changed something since the log was folded
+        self.folded: dict[str, Any] = {}  # the last line of the last fold, see `folded_log`
         self.gates = Gates()
-        self._ready = ReadyList()
+        self._ready = ReadyTasks()
+        self._label_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._delayed: list[tuple[float, str]] = []  # when, which
         self._early: list[tuple[float, str]] = []  # the same, of tasks before their time
         self.dependencies = Dependencies(self.entries)
@@ -158,7 +169,13 @@ class QueueState:
             "cancel": self._cancel,
             "edit": self._edit,
         }
-        self._gate_events = {"close": self.gates.close, "open": self.gates.open}
+        self._other_events = {
+            "remove": self._remove,
+            "close": self._close,
+            "open": self.gates.open,
+            "fold": lambda record: False,
+            "folded": self._folded,
+        }
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -168,11 +185,14 @@ class QueueState:
             record = parse_event(line)
             op = record["op"]
             if op == "add":
-                return self._add(record, line)
-            if op in self._gate_events:
-                return self._gate_events[op](record)
-            entry = self.entries.get(record["id"])
-            return self._events[op](entry, record) if entry else False
+                changed = self._add(record, line)
+            elif op in self._other_events:
+                changed = self._other_events[op](record)
+            else:
+                entry = self.entries.get(record["id"])
+                changed = self._events[op](entry, record) if entry else False
+            self.changes += changed
+            return changed
         except (ValueError, KeyError, TypeError, OverflowError):
             self.damaged += bool(line.strip())
             return False
@@ -215,7 +235,7 @@ class QueueState:
             is_early = bool(entry.not_before) and entry.opens_at() > now  # set back again
             return entry.id not in skip and not is_early and accepted.fits(entry)
 
-        found: list[TaskState] = self._ready.best(fits, among)
+        found: list[TaskState] = self._ready.best(fits, among, accepted.fits_labels)
         return found
 
     def is_finished(self, accepted: Accepted = ALL, dead: Container[str] = ()) -> bool:
@@ -237,12 +257,24 @@ class QueueState:
             return False
         if any(map(accepted.fits, delayed)):
             return False
-        return not self._ready.best(accepted.fits)
+        return not self._ready.best(accepted.fits, 1, accepted.fits_labels)
 
     def left_by(self, accepted: Accepted) -> list[TaskState]:
         """Return some of the ready tasks that a worker does not accept."""
         found: list[TaskState] = self._ready.best(lambda entry: not accepted.fits(entry), _SOME)
         return found
+
+    def halted(self) -> list[TaskState]:
+        """Return the running tasks whose attempts must end."""
+        return [entry for entry in self.running.values() if entry.halted]
+
+    def under(self, gate: str) -> list[TaskState]:
+        """Return the running tasks that this pause is for."""
+        return [
+            entry
+            for entry in self.running.values()
+            if gate == EVERYONE or gate in map(gate_of_label, entry.labels)
+        ]
 
     def next_due(self) -> float | None:
         """Return the time at which the next delayed task is ready again, at which a task
@@ -294,13 +326,13 @@ class QueueState:
             *texts,
             *(encode_column([getattr(entry, name) for entry in entries]) for name in COLUMNS),
             list(self.submitted),
-            self.questions,
+            [self.questions, self.changes, self.folded],
             self.gates.dump(),
         ]
 
     def load(self, data: Any) -> None:
-        count, names, texts, *columns, submitted, questions, gates = data
-        self.questions = int(questions)
+        count, names, texts, *columns, submitted, (questions, changes, self.folded), gates = data
+        self.questions, self.changes = int(questions), int(changes)
         self.gates.load(gates)
         ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
         values = [expand(values, count) for values in columns]
@@ -312,6 +344,7 @@ class QueueState:
         ):
             raise ValueError
         for entry in self.entries.values():
+            entry.labels = self._shared(entry.labels)
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
             if entry.questions:
@@ -325,6 +358,52 @@ class QueueState:
             raise ValueError
         self.submitted.update((name, self.entries[name]) for name in submitted)
 
+    # Folds ----------------------------------------------------------------------------
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """Yield the whole state as JSON objects with named fields."""
+        yield {
+            "kept": "queue",
+            "questions": self.questions,
+            "damaged": self.damaged,
+            "gates": self.gates.kept(),
+            "ready": [entry.id for entry in self._ready.in_order()],
+            "running": list(self.running),
+            "submitted": list(self.submitted),
+            "asking": list(self.asking),
+            "dependents": self.dependencies.kept(),
+        }
+        for entry in self.entries.values():
+            yield task_document(entry, new_entry)
+
+    def restore(self, documents: Iterator[dict[str, Any]]) -> None:
+        """Set the state of a new object to the state that `kept` returned."""
+        head = next(documents)
+        self.questions, self.damaged = head["questions"], head["damaged"]
+        self.gates.restore(head["gates"])
+        for document in documents:
+            if EVENTS in document:
+                continue
+            entry = task_in(document, new_entry)
+            entry.labels = self._shared(entry.labels)
+            self.entries[entry.id] = entry
+        for known, names in (
+            (self.running, head["running"]),
+            (self.submitted, head["submitted"]),
+            (self.asking, head["asking"]),
+        ):
+            known.update((name, self.entries[name]) for name in names)
+        self.dependencies.restore(head["dependents"])
+        for name in head["ready"]:
+            self._ready.add(self.entries[name])
+        for entry in self.entries.values():
+            if entry.state == READY and entry.next is None:
+                self._make_ready(entry)
+
+    def _folded(self, record: dict[str, Any]) -> bool:
+        self.folded, self.changes = record, -1  # this event counts
+        return True
+
     # The events -----------------------------------------------------------------------
 
     def _add(self, record: dict[str, Any], line: bytes) -> bool:
@@ -337,21 +416,12 @@ class QueueState:
             return False
         if not all(isinstance(name, str) for name in after):
             raise TypeError
-        entry = TaskState(task_id, line, False, 0, tuple(after), 0)
-        self._set_fields(entry, record)
-        entry.not_before = _moment(record.get("next") or record.get("not_before", ""))
+        entry = new_entry(record, line)
+        entry.labels = self._shared(entry.labels)
         self.entries[task_id] = entry
         self.dependencies.add(entry)
         self._make_ready(entry)
         return True
-
-    def _set_fields(self, entry: TaskState, record: dict[str, Any]) -> None:
-        """Set the fields by which the queue decides, except `after` and the times."""
-        entry.has_command = "command" in record
-        entry.priority = record.get("priority", 0)
-        entry.max_attempts = record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        entry.agent = sys.intern(record.get("agent", ""))
-        entry.every = sys.intern(record.get("every", ""))
 
     def _edit(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state not in EDITED_IN:
@@ -359,7 +429,7 @@ class QueueState:
         fields = record["fields"]
         line, changed = edited(entry.line, fields)
         after, opens = tuple(changed.get("after", ())), _moment(record.get("next", ""))
-        if not all(isinstance(name, str) for name in after):
+        if not all(isinstance(name, str) for name in (*after, *changed.get("labels", ()))):
             raise TypeError
         if not ("prompt" in changed or "command" in changed):
             return False
@@ -367,9 +437,10 @@ class QueueState:
             return False
         moves = not _MOVING.isdisjoint(fields)
         if moves:
-            self._ready.discard(entry)  # its priority must not change in the list
+            self._ready.discard(entry)  # its priority and labels must not change in the list
         entry.line = line
-        self._set_fields(entry, changed)
+        _set_fields(entry, changed)
+        entry.labels = self._shared(entry.labels)
         if "after" in fields:
             self.dependencies.replace(entry, after)
         if "every" in fields or "not_before" in fields:
@@ -385,14 +456,17 @@ class QueueState:
         took_over = entry.state == RUNNING
         gives_up = took_over and entry.is_last_attempt
         if not gives_up and (
-            self.gates.against(entry.id, record) or not _is_in_time(entry, record)
+            self.gates.against(entry.id, record, entry.labels) or not _is_in_time(entry, record)
         ):
             return False
         if entry.every and record.get("every") == entry.every:
             entry.upcoming = max(entry.upcoming, _moment(record.get("next", "")))
         before, entry.token = entry.token, token
-        if took_over:
+        if took_over and entry.halted:
+            entry.attempts -= 1
+        elif took_over:
             entry.lapsed = (*entry.lapsed, before)
+        if took_over:
             died = _DIED.format(worker=entry.worker)
             self._remember(
                 entry, of(entry.last_attempt).after_failure({"reason": died}, entry.by_agent)
@@ -485,6 +559,7 @@ class QueueState:
         if record.get("final") or entry.is_last_attempt:
             self._end(entry, FAILED, record)
         else:
+            entry.attempts -= bool(entry.halted)
             self._back(entry, record, delay=delay)
         return True
 
@@ -607,6 +682,47 @@ class QueueState:
         self._end(entry, CANCELLED, record)
         return True
 
+    def _remove(self, record: dict[str, Any]) -> bool:
+        found = self.removable(record["ids"], is_open=record.get("open", False))
+        for entry in found:
+            self.dependencies.forget(entry)
+            self._ready.discard(entry)
+            self.gates.forget(entry.id)
+        names = {entry.id for entry in found}
+        for name in names:
+            del self.entries[name]
+        self._delayed = [each for each in self._delayed if each[1] not in names]
+        heapq.heapify(self._delayed)
+        self.dependencies.forgotten()
+        return bool(found)
+
+    def removable(self, names: Iterable[str], *, is_open: bool = False) -> list[TaskState]:
+        """Return which of these tasks can be removed: those that have ended, and with
+        `is_open` ready tasks, after which no other open task comes.
+        """
+        states = (*ENDED, READY) if is_open else ENDED
+        found = {
+            name: entry
+            for name in names
+            if (entry := self.entries.get(name)) is not None and entry.state in states
+        }
+        after = self.dependencies.open_after(found)
+        while blocked := [
+            name for name in found if any(each.id not in found for each in after.get(name, ()))
+        ]:
+            for name in blocked:
+                del found[name]
+        return list(found.values())
+
+    def _close(self, record: dict[str, Any]) -> bool:
+        changed, name = self.gates.close(record), record["gate"]
+        if not record.get("halt") or not is_pause(name):
+            return changed
+        halted = [entry for entry in self.under(name) if not entry.halted]
+        for entry in halted:
+            entry.halted = sys.intern(record.get("worker", "") or _UNNAMED)
+        return changed or bool(halted)
+
     # Parts of the events --------------------------------------------------------------
 
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
@@ -653,8 +769,12 @@ class QueueState:
 
     def _move(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state
+        entry.halted = ""
         entry.changed_at = record.get("at", "")
         entry.reason = reason or record.get("reason", "")
+
+    def _shared(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        return self._label_sets.setdefault(labels, labels)
 
     def _remember(self, entry: TaskState, previous: Previous) -> None:
         entry.last_attempt = previous.columns
@@ -699,3 +819,21 @@ def _is_in_time(entry: TaskState, record: dict[str, Any]) -> bool:
     return not entry.every or (
         record.get("every") == entry.every and (from_iso(record.get("next")) or 0.0) > at
     )
+
+
+def new_entry(record: dict[str, Any], line: bytes) -> TaskState:
+    """Return the task that an event `add` adds."""
+    entry = TaskState(record["id"], line, False, 0, tuple(record.get("after", ())), 0)
+    _set_fields(entry, record)
+    entry.not_before = _moment(record.get("next") or record.get("not_before", ""))
+    return entry
+
+
+def _set_fields(entry: TaskState, record: dict[str, Any]) -> None:
+    """Set the fields by which the queue decides, except `after` and the times."""
+    entry.has_command = "command" in record
+    entry.priority = record.get("priority", 0)
+    entry.max_attempts = record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+    entry.agent = sys.intern(record.get("agent", ""))
+    entry.labels = tuple(map(sys.intern, record.get("labels", ())))
+    entry.every = sys.intern(record.get("every", ""))

@@ -179,6 +179,11 @@ def _check_names(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
 
 
 def _check_labels(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
+    return check_labels(value, what)
+
+
+def check_labels(value: Any, what: str) -> tuple[str, ...]:
+    """Return labels, each once. Raise BadInput if they are invalid."""
     if not value:
         return ()
     if not isinstance(value, (list, tuple)):
@@ -350,7 +355,9 @@ class TaskSpec(_Declared):
         FLAG, "an attempt that changes no file has failed; default: the project's", default=None
     )
     labels: tuple[str, ...] = task_field(
-        LABELS, "a word by which messages reach the task: swarm tell label:LABEL", default=()
+        LABELS,
+        "a word for a kind of tasks: for swarm worker, swarm pause and swarm tell label:LABEL",
+        default=(),
     )
     not_before: str | None = task_field(
         MOMENT,

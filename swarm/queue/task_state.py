@@ -41,9 +41,11 @@ class TaskState(Node):
         "done_at",
         "ended_by",
         "every",
+        "halted",
         "has_command",
         "id",
         "is_early",
+        "labels",
         "landed",
         "lapsed",
         "last_attempt",
@@ -85,6 +87,8 @@ class TaskState(Node):
         submission: tuple[Any, ...] = (),
         landed: tuple[Any, ...] = (),
         questions: tuple[Sequence[Any], ...] = (),
+        labels: tuple[str, ...] = (),
+        halted: str = "",
         every: str = "",
         not_before: str = "",
         upcoming: str = "",
@@ -92,6 +96,7 @@ class TaskState(Node):
         done_at: str = "",
     ) -> None:
         self.next = self.previous = None
+        self.order = 0
         self.id = task_id
         self.line = line
         self.has_command = has_command
@@ -123,6 +128,10 @@ class TaskState(Node):
         self.landed = landed
         # The fields of each `Question` of the last claim that was not dismissed.
         self.questions = questions
+        # Tasks with equal labels share one tuple.
+        self.labels = labels
+        # The user that halted the running claim, "" if it may go on.
+        self.halted = halted
         # The rule by which the task recurs, "" if it does not.
         self.every = every
         # The time of the present run, "" if the run has begun or may begin at once.
@@ -153,7 +162,8 @@ class TaskState(Node):
 
     @property
     def is_last_attempt(self) -> bool:
-        return self.attempts >= self.max_attempts
+        # an attempt that was halted does not count
+        return self.attempts - bool(self.halted) >= self.max_attempts
 
     @property
     def was_done(self) -> bool:
@@ -239,6 +249,8 @@ COLUMNS = (
     "submission",
     "landed",
     "questions",
+    "labels",
+    "halted",
     "every",
     "not_before",
     "upcoming",

@@ -41,8 +41,8 @@ class StatusReader(LogFold[StatusSummary]):
         yield from self._apply_blocks(at)
         yield from super()._apply_new(at)
 
-    def _apply(self, state: StatusSummary, lines: Sequence[bytes]) -> None:
-        state.apply_block(b"\n".join([*lines, b""]))
+    def _apply(self, at: Position[StatusSummary], lines: Sequence[bytes]) -> None:
+        at.state.apply_block(b"\n".join([*lines, b""]))
 
     def _apply_blocks(self, at: Position[StatusSummary]) -> Iterator[int]:
         """Apply whole blocks if the store offers them.

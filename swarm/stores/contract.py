@@ -180,6 +180,20 @@ class Store(Protocol):
         Readers and writers of the log do not notice a rotation.
         """
 
+    def trim(self, log: str, cursor: str) -> None:
+        """Forget the lines before the last line before the cursor. More lines may stay.
+
+        The last line of a log always stays. A cursor from which lines are missing is
+        refused: `read_log` and `blocks` raise LogTrimmed, and `wait` returns at once. The
+        cursor "" is the oldest line that is left. Every later line is as safe as the store
+        can make it before a line is forgotten. A writer notices nothing. After a crash in
+        the middle, a repeated call completes the trim. A cursor that is not in the log
+        changes nothing.
+        """
+
+    def is_trimmed(self, log: str) -> bool:
+        """Return whether lines of the log were forgotten."""
+
     # Cache ----------------------------------------------------------------------------
 
     def cache_put(self, name: str, data: bytes) -> None:

@@ -45,6 +45,7 @@ from swarm.system.clock import Clock
 # may not fit into one request
 _LONG_RECORD = 1 << 16
 _NONCE = 12  # bytes before every line, by which its writer recognises the line
+_TRIM_BATCH = 1000  # lines that are deleted at once
 _CLEANUP_SHARE = 1 / 50  # this share of all new connections deletes old sessions
 _MAX_BACKOFF = 0.02  # seconds of random back-off after losing an append twice
 
@@ -142,9 +143,15 @@ class EtcdStore(ServerStore[Connection]):
         incarnation, _ = self._locate("")
 
         def fetch_before(position: Position, most: int) -> list[tuple[Position, bytes]]:
-            most = min(most, position[0] - 1)
-            after = (position[0] - 1 - most,)
-            return self._fetch(incarnation, log, after, most)[::-1] if most else []
+            first = position[0] - min(most, position[0] - 1)
+            if first == position[0]:
+                return []
+            page = get(self._line(log, first), self._line(log, position[0]))
+            answer, trimmed_to = self._ask_log(incarnation, log, page)
+            numbered = ((int(each.key.rpartition("/")[2]), each) for each in entries(answer))
+            found: list[tuple[Position, bytes]]
+            found = [((at,), each.value[_NONCE:]) for at, each in numbered if at > trimmed_to]
+            return found[::-1]
 
         try:
             last = _last_line(self._ask_in(incarnation, self._head(log)))
@@ -310,9 +317,13 @@ class EtcdStore(ServerStore[Connection]):
     ) -> list[tuple[Position, bytes]]:
         # Both ends are named instead of a limit: with a limit, etcd counts all lines up
         # to the end. The numbers of lines have no gaps.
-        first = after[0] + 1
+        first = after[0] + 1 if after else 1
         page = get(self._line(log, first), self._line(log, first + count))
-        found = entries(self._ask_in(incarnation, page))
+        answer, trimmed_to = self._ask_log(incarnation, log, page)
+        self._check_trimmed(log, after, (trimmed_to,))
+        if first <= trimmed_to:  # from the oldest line on
+            return self._fetch(incarnation, log, (trimmed_to,), count)
+        found = entries(answer)
         return [((first + step,), each.value[_NONCE:]) for step, each in enumerate(found)]
 
     def _ask_in(self, incarnation: str, request: Json) -> Json:
@@ -320,17 +331,51 @@ class EtcdStore(ServerStore[Connection]):
 
         Raise StoreReplaced if the swarm was removed and created again.
         """
+        return self._ask_log(incarnation, "", request)[0]
 
-        def asked(session: Session[Connection]) -> Json:
+    def _ask_log(self, incarnation: str, log: str, request: Json) -> tuple[Json, int]:
+        """Send a `get` as `_ask_in` does. Also return the number of the last line of a log
+        that was forgotten, as of the answer or later.
+        """
+
+        def asked(session: Session[Connection]) -> tuple[Json, int]:
             if self._incarnation != incarnation:
                 raise self._replaced()
             # two requests, and no transaction: a full database refuses transactions
             answer = self._ask_on(session.connection, request)
-            meta = self._ask_on(session.connection, get(self._name("meta"), serializable=True))
-            self._check_meta(incarnation, value(meta))
-            return answer
+            names = self._name("meta"), self._name("meta0")  # 0 comes right after /
+            metas = self._ask_on(session.connection, get(*names, serializable=True))
+            found = {each.key: each.value for each in entries(metas)}
+            self._check_meta(incarnation, found.get(self._name("meta")))
+            return answer, int(found.get(self._trimmed(log), 0))
 
         return self._pool.call(asked)
+
+    def _trim(self, incarnation: str, log: str, oldest: Position) -> None:
+        # The number is stored first, so that no reader misses a line without notice.
+        name = self._trimmed(log)
+        trimmed_to = min(oldest[0], _last_line(self._ask_in(incarnation, self._head(log)))) - 1
+        while int((known := value(self._get(name)) or b"") or 0) < trimmed_to:
+            conditions = [self._is_incarnation(incarnation), _is_still(name, known)]
+            self._ask(transaction(conditions, [put(name, b"%d" % trimmed_to)], []))
+            self._ask_in(incarnation, self._head(log))  # ends this if the swarm was replaced
+        last = int(value(self._get(name)) or 0)
+        one = {"keys_only": True, "limit": "1"}
+        first, end = self._line(log, 0), self._line(log, last + 1)
+        for each in entries(self._get(first, end, **one)):
+            for ordinal in range(int(each.key.rpartition("/")[2]), last + 1, _TRIM_BATCH):
+                stop = min(ordinal + _TRIM_BATCH, last + 1)
+                gone = delete(self._line(log, ordinal), self._line(log, stop))
+                self._ask(transaction([self._is_incarnation(incarnation)], [gone], []))
+
+    def _trimmed_to(self, log: str) -> Position:
+        return (int(value(self._get(self._trimmed(log))) or 0),)
+
+    def _trimmed(self, log: str) -> str:
+        """Return the key of the number of the last line that was forgotten. One request
+        reads it together with the key `meta`.
+        """
+        return self._name("meta", "trimmed", log)
 
     def _wait_while(self, name: str, is_unchanged: Callable[[], bool], seconds: float) -> None:
         """Wait for a change of a key, as long as `is_unchanged` returns True.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import gc
 
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput, LogTrimmed, StoreError
 from swarm.formats import json_codec
 
 TYPE_CHECKING = False
@@ -67,7 +67,7 @@ class Fold(Protocol):
 class Position(Generic[F]):
     """A state, and how far the log was read for it."""
 
-    __slots__ = ("batch", "cursor", "state", "unsaved")
+    __slots__ = ("batch", "cursor", "rebuilt", "state", "unsaved")
 
     def __init__(self, state: F, cursor: str = "") -> None:
         self.state = state
@@ -76,6 +76,8 @@ class Position(Generic[F]):
         # the cursor before the last lines that were read, and their size in bytes
         # without the last line
         self.batch = (cursor, 0)
+        # How the state is found from the oldest line on, see `folded_log`. None after that.
+        self.rebuilt: Any = None
 
     def move(self, after: str, size: int, last: int) -> None:
         """Move the position behind lines of `size` bytes. The last line has `last`
@@ -132,11 +134,15 @@ class LogFold(Generic[F]):
         Call `observe` with the state right after the line.
         """
         self._store.append(self._log, line)
+        return self._read_to(line, observe)
+
+    def _read_to(self, line: bytes, observe: Callable[[F], object]) -> bool:
+        """Read the log to a line that was appended, or further, see `append`."""
         at = self._take()
         while lines := self._next_lines(at):
             found, changed = False, False
             for each in lines:
-                result = at.state.apply(each)
+                result = self._apply_one(at, each)
                 if each == line and not found:
                     found, changed = True, result
                     observe(at.state)
@@ -146,8 +152,8 @@ class LogFold(Generic[F]):
                 return changed
         self._put_back(at)
         text = (
-            f"the log of {self._log} was replaced just now, and the line written to it is "
-            f"lost. Try again."
+            f"the log of {self._log} was replaced just now, and nothing tells whether the line "
+            f"written to it counts. Try again."
         )
         raise StoreError(text)
 
@@ -171,12 +177,15 @@ class LogFold(Generic[F]):
     def _apply_new(self, at: Position[F]) -> Iterator[int]:
         """Apply new lines in batches. Yield the number of lines in each batch."""
         while lines := self._next_lines(at):
-            self._apply(at.state, lines)
+            self._apply(at, lines)
             yield len(lines)
 
-    def _apply(self, state: F, lines: Sequence[bytes]) -> None:
+    def _apply(self, at: Position[F], lines: Sequence[bytes]) -> None:
         for line in lines:
-            state.apply(line)
+            self._apply_one(at, line)
+
+    def _apply_one(self, at: Position[F], line: bytes) -> bool:
+        return at.state.apply(line)
 
     def _next_lines(self, at: Position[F]) -> list[bytes]:
         """Return the next lines, which the caller applies; an empty list at the end of
@@ -186,6 +195,9 @@ class LogFold(Generic[F]):
             try:
                 lines, after = self._store.read_log(self._log, at.cursor)
                 replaced = after != at.cursor and not self._store.continues(at.cursor, after)
+            except LogTrimmed:  # others were faster: a snapshot of theirs may be newer
+                self._restart(at, self._load())
+                continue
             except StoreError:
                 self._put_back(at)  # all lines before this read were applied
                 raise
@@ -196,8 +208,15 @@ class LogFold(Generic[F]):
                 return lines
             self._restart(at)
 
-    def _restart(self, at: Position[F]) -> None:
-        at.state, at.cursor, at.unsaved = self._make(), "", 0
+    def _restart(self, at: Position[F], found: Position[F] | None = None) -> None:
+        """Begin with another position, by default with the oldest line of the log."""
+        fresh = found or self._fresh()
+        for name in Position.__slots__:
+            setattr(at, name, getattr(fresh, name))
+
+    def _fresh(self) -> Position[F]:
+        """Return the position from which the log is read without a snapshot."""
+        return Position(self._make())
 
     def _take(self) -> Position[F]:
         """Take the state out of this object to change it. If there is no state, load
@@ -206,7 +225,7 @@ class LogFold(Generic[F]):
         try:
             return self._whole.pop()
         except IndexError:
-            return self._load() or Position(self._make())
+            return self._load() or self._fresh()
 
     def _put_back(self, at: Position[F]) -> None:
         self._whole[:] = [at]

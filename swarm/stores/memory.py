@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Generic, TypeVar
 
-from swarm.errors import BadInput
+from swarm.errors import BadInput, LogTrimmed
 from swarm.stores.atomic import AtomicStore
 from swarm.stores.contract import NO_LIMIT
 from swarm.stores.file.line_reader import last_within
@@ -35,7 +35,9 @@ class MemoryStore(AtomicStore):
         self._records: dict[str, _Register[bytes | None]] = {}
         self._tokens: dict[str, _Register[int]] = {}  # by key: the last token
         self._floors: dict[str, _Register[int]] = {}  # by namespace: later tokens are larger
-        self._logs: dict[str, dict[int, list[bytes]]] = {}  # by log: each line in a list
+        # By log: each line in a list, which is empty after the line was forgotten.
+        self._logs: dict[str, dict[int, list[bytes]]] = {}
+        self._oldest: dict[str, _Register[int]] = {}  # by log: the index of its oldest line
 
     def read(self, key: str) -> bytes | None:
         register = self._records.get(key)
@@ -89,17 +91,23 @@ class MemoryStore(AtomicStore):
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         lines = self._logs.get(log, {})
         last = len(lines)
-        start = end = min(_parse_cursor(cursor), last)
+        start = end = min(_parse_cursor(cursor), last) if cursor else self._first(log)
+        found: list[bytes] = []
         size = 0
         while end < last and (size < limit or end == start):
-            size += len(lines[end][0]) + 1
+            found += lines[end]
+            size += len(found[-1]) + 1 if found else 0
             end += 1
-        return [lines[index][0] for index in range(start, end)], str(end)
+        if start >= self._first(log):
+            return found, str(end)
+        if cursor:
+            raise LogTrimmed(log)
+        return self.read_log(log, cursor, limit)  # the log was trimmed during the read
 
     def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
         lines = self._logs.get(log, {})
         end = len(lines)
-        last = [lines[index][0] for index in range(max(0, end - count), end)]
+        last = [line for index in range(max(0, end - count), end) for line in lines[index]]
         return last_within(last, limit), str(end)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
@@ -110,8 +118,21 @@ class MemoryStore(AtomicStore):
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         lines = self._logs.get(log, {})
-        for index in range(len(lines)):
-            yield f"{log}:{index + 1}", lines[index][0], True
+        for index in range(self._first(log), len(lines)):
+            for line in lines[index]:
+                yield f"{log}:{index + 1}", line, True
+
+    def trim(self, log: str, cursor: str) -> None:
+        lines = self._logs.get(log, {})
+        first = min(_parse_cursor(cursor), len(lines)) - 1
+        register = self._oldest.setdefault(log, _Register(0))
+        while (last := register.latest()).value < first:
+            if register.put_after(last, first):
+                for index in range(last.value, first):
+                    lines[index].clear()
+
+    def is_trimmed(self, log: str) -> bool:
+        return self._first(log) > 0
 
     def close(self) -> None:
         pass
@@ -123,6 +144,11 @@ class MemoryStore(AtomicStore):
                 self._wake()
                 return True
         return False
+
+    def _first(self, log: str) -> int:
+        """Return the index of the oldest line of a log."""
+        register = self._oldest.get(log)
+        return register.latest().value if register else 0
 
     def _floor(self, namespace: str) -> int:
         register = self._floors.get(namespace)

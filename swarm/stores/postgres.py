@@ -40,6 +40,7 @@ from swarm.stores.server.cursors import Position
 from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
 
+_TRIM_BATCH = 20_000  # lines that are deleted at once
 _CLEANUP_SHARE = 0.02  # this share of all new connections deletes the sessions past their TTL
 # Texts of refusals that a retry would repeat. Before a connection is made, there is no
 # error code.
@@ -228,10 +229,13 @@ class PostgresStore(ServerStore[Connection]):
         last = (
             f"select ordinal, line, sum(octet_length(line)) over (order by ordinal desc) "
             f"- octet_length(line) as newer from {self._schema}.lines where log = %s "
-            f"order by ordinal desc limit %s"
+            f"and ordinal > {self._trimmed} order by ordinal desc limit %s"
         )
         within = f"select ordinal, line from ({last}) as last where newer < %s"
-        incarnation, found = self._lines_with_incarnation(within, log, max(1, count), limit)
+        name = _trimmed_name(log)
+        incarnation, _, found = self._lines_with_incarnation(
+            log, within, log, name, max(1, count), limit
+        )
         end = (found[-1][0],) if found else self._BEGINNING
         lines = [line for _, line in found[max(0, len(found) - count) :]]
         return lines, cursors.format_cursor(incarnation, end)
@@ -314,25 +318,58 @@ class PostgresStore(ServerStore[Connection]):
         self, incarnation: str, log: str, after: Position, count: int
     ) -> list[tuple[Position, bytes]]:
         page = (
-            f"select ordinal, line from {self._schema}.lines where log = %s and ordinal > %s "
-            f"order by ordinal limit %s"
+            f"select ordinal, line from {self._schema}.lines where log = %s and "
+            f"ordinal > greatest(%s, {self._trimmed}) order by ordinal limit %s"
         )
-        now, found = self._lines_with_incarnation(page, log, after[0], count)
+        values = (log, after[0] if after else 0, _trimmed_name(log), count)
+        now, trimmed_to, found = self._lines_with_incarnation(log, page, *values)
         self._check_incarnation(incarnation, now)
+        self._check_trimmed(log, after, (trimmed_to,))
         return [((ordinal,), line) for ordinal, line in found]
 
-    def _lines_with_incarnation(self, query: str, *values: object) -> tuple[str, list[Row]]:
-        """Run a query, and return the incarnation of the swarm and the lines with their
-        numbers, sorted.
+    def _lines_with_incarnation(
+        self, log: str, query: str, *values: object
+    ) -> tuple[str, int, list[Row]]:
+        """Run a query. Return the incarnation of the swarm, the number of the last line
+        of the log that was forgotten, and the lines with their numbers, sorted.
         """
         both = (
-            f"select incarnation, found.* from {self._schema}.meta left join ({query}) as "
-            f"found on true"
+            f"select incarnation, {self._trimmed}, found.* from {self._schema}.meta "
+            f"left join ({query}) as found on true"
         )
-        rows = self._ask(both, *values)
+        rows = self._ask(both, _trimmed_name(log), *values)
         if not rows:
             raise self._foreign(f"the schema {self.address.swarm}")
-        return rows[0][0], sorted(tuple(row) for _, *row in rows if row[0] is not None)
+        lines = sorted(tuple(row) for _, _, *row in rows if row[0] is not None)
+        return rows[0][0], rows[0][1], lines
+
+    @property
+    def _trimmed(self) -> str:
+        """The expression for the number of the last line that was forgotten."""
+        floor = f"select floor from {self._schema}.floors where namespace = %s"
+        return f"coalesce(({floor}), 0)"
+
+    def _trim(self, incarnation: str, log: str, oldest: Position) -> None:
+        # The number is stored first, so that no reader misses a line without notice.
+        raise_floor = (
+            f"insert into {self._schema}.floors as known "
+            f"select %s, least(%s, last) - 1 from {self._schema}.meta, {self._schema}.logs "
+            "where incarnation = %s and name = %s "
+            "on conflict (namespace) do update set floor = greatest(known.floor, excluded.floor)"
+        )
+        self._ask(raise_floor, _trimmed_name(log), oldest[0], incarnation, log)
+        gone = (
+            f"select ordinal from {self._schema}.lines where log = %s and "
+            f"ordinal <= {self._trimmed} order by ordinal limit {_TRIM_BATCH}"
+        )
+        delete = (
+            f"delete from {self._schema}.lines where log = %s and ordinal in ({gone}) returning 1"
+        )
+        while len(self._ask(delete, log, log, _trimmed_name(log))) == _TRIM_BATCH:
+            pass
+
+    def _trimmed_to(self, log: str) -> Position:
+        return (int(self._ask(f"select {self._trimmed}", _trimmed_name(log))[0][0]),)
 
     def _wait_for(
         self, channel: str, timeout: float, is_over: Callable[[Connection], bool]
@@ -447,6 +484,13 @@ class PostgresStore(ServerStore[Connection]):
                 "variables."
             )
         return StoreError(f"{self.address.shown} refuses: {self.address.scrubbed(why)}. {advice}")
+
+
+def _trimmed_name(log: str) -> str:
+    """Return the key of the row in `floors` that has the number of the last line of a log
+    that was forgotten. No namespace of records has this name.
+    """
+    return f"trimmed {log}"
 
 
 def _connection_settings(address: Address) -> tuple[ConnDict, bool]:

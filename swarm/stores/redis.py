@@ -75,6 +75,20 @@ end
 _APPEND = f"""{_BEGIN}
 local answer = redis.call('XADD', KEYS[3], '*', 'line', ARGV[4])
 {_END}"""
+# KEYS: meta, log. ARGV: incarnation, the field of meta that has the entry that was
+# forgotten last, the entry that stays.
+_TRIM = f"""
+if redis.call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
+  return redis.error_reply('{_REPLACED}')
+end
+local stays = redis.call('XREVRANGE', KEYS[2], ARGV[3], '-', 'COUNT', 1)[1]
+local gone = stays and redis.call('XREVRANGE', KEYS[2], '(' .. stays[1], '-', 'COUNT', 1)[1]
+if gone then
+  redis.call('XTRIM', KEYS[2], 'MINID', stays[1])
+  redis.call('HSET', KEYS[1], ARGV[2], gone[1])
+end
+return 1
+"""
 
 # KEYS: meta, token. ARGV: the field of meta that has the floor of the tokens.
 _NEXT_TOKEN = """
@@ -177,14 +191,16 @@ class RedisStore(ServerStore[Connection]):
 
     def tail(self, log: str, count: int, limit: int = NO_LIMIT) -> tuple[list[bytes], str]:
         newest = ("XREVRANGE", self._name("log", log), "+", "-", "COUNT", 1)
-        incarnation, found = self._ask_with_incarnation(*newest)
+        incarnation, _, found = self._ask_with_incarnation(log, *newest)
         if not found:
             return [], cursors.format_cursor(incarnation, self._BEGINNING)
         end, line = _position(found[0][0]), found[0][1][1]
 
         def fetch_before(position: Position, most: int) -> list[tuple[Position, bytes]]:
             key, before = self._name("log", log), f"({_entry_id(position)}"
-            now, page = self._ask_with_incarnation("XREVRANGE", key, before, "-", "COUNT", most)
+            now, _, page = self._ask_with_incarnation(
+                log, "XREVRANGE", key, before, "-", "COUNT", most
+            )
             self._check_incarnation(incarnation, now)
             return [(_position(entry), fields[1]) for entry, fields in page]
 
@@ -250,27 +266,42 @@ class RedisStore(ServerStore[Connection]):
     def _fetch(
         self, incarnation: str, log: str, after: Position, count: int
     ) -> list[tuple[Position, bytes]]:
-        page = ("XRANGE", self._name("log", log), f"({_entry_id(after)}", "+", "COUNT", count)
-        now, found = self._ask_with_incarnation(*page)
+        first = f"({_entry_id(after)}" if after else "-"
+        page = ("XRANGE", self._name("log", log), first, "+", "COUNT", count)
+        now, trimmed_to, found = self._ask_with_incarnation(log, *page)
         self._check_incarnation(incarnation, now)
+        self._check_trimmed(log, after, trimmed_to)
         return [(_position(entry), fields[1]) for entry, fields in found]
 
-    def _ask_with_incarnation(self, *command: object) -> tuple[str, Any]:
-        """Send a command, and return the answer after the incarnation of the swarm, its
-        random name.
+    def _ask_with_incarnation(self, log: str, *command: object) -> tuple[str, Position, Any]:
+        """Send a command. Return the incarnation of the swarm, its random name, the entry
+        of the log that was forgotten last, and the answer.
 
-        The incarnation is read after the answer, so it is the incarnation of the answer
-        or a later one.
+        Both are read after the answer, so they are those of the answer or later ones.
         """
 
-        def asked(session: Session[Connection]) -> tuple[str, Any]:
-            which = ("HGET", self._name("meta"), "incarnation")
-            found, incarnation = _ask_all(session.connection, command, which)
+        def asked(session: Session[Connection]) -> tuple[str, Position, Any]:
+            which = ("HMGET", self._name("meta"), "incarnation", _trimmed(log))
+            found, (incarnation, gone) = _ask_all(session.connection, command, which)
             if incarnation is None:
                 raise ConnectionLost(_REPLACED)  # the next connection creates the swarm
-            return incarnation.decode(), found
+            return incarnation.decode(), _position(gone) if gone else self._BEGINNING, found
 
         return self._pool.call(asked)
+
+    def _trim(self, incarnation: str, log: str, oldest: Position) -> None:
+        keys = [self._name("meta"), self._name("log", log)]
+
+        def sent(session: Session[Connection]) -> None:
+            if self._incarnation == incarnation:
+                args: list[object] = [incarnation, _trimmed(log), _entry_id(oldest)]
+                _eval(session.connection, _TRIM, keys, args)
+
+        self._pool.call(sent)
+
+    def _trimmed_to(self, log: str) -> Position:
+        gone = self._ask("HGET", self._name("meta"), _trimmed(log))
+        return _position(gone) if gone else self._BEGINNING
 
     def _ask_time(self) -> tuple[float, float]:
         seconds, micro = self._ask("TIME")
@@ -425,6 +456,11 @@ def _abort(connection: Connection) -> None:
 def _floor(namespace: str) -> str:
     """Return the name of the field with the floor: every later token is larger than it."""
     return f"floor:{namespace}"
+
+
+def _trimmed(log: str) -> str:
+    """Return the name of the field with the entry of a log that was forgotten last."""
+    return f"trimmed:{log}"
 
 
 def _position(entry: bytes) -> Position:

@@ -1,7 +1,8 @@
 """The actions that a user may take from the page: answer a question, release a lock,
-retry a task, cancel a task. swarm logs each action with the name of the user, as for the
-same command in a shell. A lock is released only if it is still the lock that the page
-showed. An answer counts as a person's: its request carries the token of the page.
+retry a task, cancel a task, open a gate to end a pause. swarm logs each action with the
+name of the user, as for the same command in a shell. A lock is released only if it is
+still the lock that the page showed. An answer counts as a person's: its request carries
+the token of the page.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from swarm.web.answers import (
     Cancel,
     Done,
     Edit,
+    Open,
     Release,
     Retry,
 )
@@ -90,6 +92,12 @@ class Actions:
         who = self._who(fields)
         self._queue.cancel(task, who, reason)
         return {"done": "cancelled", "task_id": task, "by": who}
+
+    def open(self, gate: str, body: bytes) -> Done:
+        """Open a gate; that of a pause ends the pause."""
+        who = self._who(_fields(body, Open))
+        self._queue.open_gate(gate, who)
+        return {"done": "opened", "task_id": "", "by": who}
 
     def add(self, body: bytes) -> Done:
         """Add a task. Without an id, one is made from its words."""

@@ -216,9 +216,11 @@ class Health(TypedDict):
 
 
 class Done(TypedDict):
-    """The answer to an action: the action, its task, and the name of the user (`by`)."""
+    """The answer to an action: the action, its task ("" for a gate), and the name of the
+    user (`by`).
+    """
 
-    done: Literal["released", "retried", "cancelled", "answered", "added", "edited"]
+    done: Literal["released", "retried", "cancelled", "answered", "opened", "added", "edited"]
     task_id: str
     by: str
 
@@ -247,6 +249,10 @@ class Release(_Body):
 
 
 class Retry(_Body):
+    pass
+
+
+class Open(_Body):
     pass
 
 

@@ -23,6 +23,7 @@ from swarm.errors import BadInput, NoTask, StoreError, SwarmError
 from swarm.formats import json_codec
 from swarm.inputs import check_name, whole
 from swarm.queue.events import STATES
+from swarm.queue.gating import check_gate
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import STATES as TYPES
 from swarm.stores.contract import Store
@@ -95,6 +96,7 @@ class WebApp:
             Route("/api/locks/{task}/release", self._release, methods=["POST"]),
             Route("/api/tasks/{task}/retry", self._retry, methods=["POST"]),
             Route("/api/tasks/{task}/cancel", self._cancel, methods=["POST"]),
+            Route("/api/gates/{gate}/open", self._open, methods=["POST"]),
             Route("/api/tasks/{task}/edit", self._edit, methods=["POST"]),
             Route("/api/questions/{question}/answer", self._answer, methods=["POST"]),
             Route("/openapi.json", self._openapi),
@@ -224,6 +226,9 @@ class WebApp:
     async def _cancel(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.cancel)
 
+    async def _open(self, request: Request) -> Response:
+        return await self._act(request, lambda actions: actions.open, _gate)
+
     async def _answer(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.answer, _question)
 
@@ -345,6 +350,11 @@ def _name(request: Request) -> str:
         return check_name(request.path_params["task"], "task_id")
     except BadInput as error:
         raise NoTask("unknown", str(error)) from None
+
+
+def _gate(request: Request) -> str:
+    found: str = request.path_params["gate"]
+    return check_gate(found)
 
 
 def _question(request: Request) -> str:

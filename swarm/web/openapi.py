@@ -61,6 +61,7 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     answers.Health: {},
     answers.Release: {},
     answers.Retry: {},
+    answers.Open: {},
     answers.Cancel: {},
     answers.Answer: {},
     answers.Add: {},
@@ -108,6 +109,7 @@ def _paths() -> Schema:
     question = _parameter(
         "question", {"type": "string", "pattern": "^q[0-9]+$"}, "path", required=True
     )
+    gate = _parameter("gate", {"type": "string", "minLength": 1}, "path", required=True)
     limit = _parameter(
         "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 200}
     )
@@ -198,6 +200,9 @@ def _paths() -> Schema:
             "post": _post("Change fields of a task", "Edit", {**acted, "409": _UNFIT}, task)
         },
         "/api/tasks/{task}/cancel": {"post": _post("Cancel a task", "Cancel", acted, task)},
+        "/api/gates/{gate}/open": {
+            "post": _post("Open a gate, or end a pause", "Open", acted, gate)
+        },
         "/api/questions/{question}/answer": {
             "post": _post(
                 "Answer a question",

@@ -2,10 +2,10 @@
 
 All of it happens under the lease of the claim. The command runs in a process group of
 its own, and so does the check. The attempt ends when the command and the check end, when
-the timeout is over, when the lease is lost or when the worker is stopped. At the end of
-an attempt, the process group is empty before another worker gets the task. Processes
-outside of the group end unless the attempt is done, and those of earlier attempts end
-before the command is started; see `leftovers`.
+the timeout is over, when the lease is lost, when the worker is stopped or when a user
+halts the attempt. At the end of an attempt, the process group is empty before another
+worker gets the task. Processes outside of the group end unless the attempt is done, and
+those of earlier attempts end before the command is started; see `leftovers`.
 
 Whatever ends the attempt, its work is saved before its workspace is removed; see
 `workplace`. The module `verdict` decides how the attempt ended, and `settlement` records
@@ -31,7 +31,7 @@ from swarm.status.log import StatusLog
 from swarm.stores.file.layout import RESULTS
 from swarm.system.child import GatedProcess
 from swarm.workers import command as agent_command
-from swarm.workers.control import Control
+from swarm.workers.control import Control, HaltWatch
 from swarm.workers.last_word import question_in
 from swarm.workers.launch import Agent, PresetAgent, Start, placed
 from swarm.workers.leftovers import Leftovers
@@ -48,9 +48,10 @@ from swarm.workers.verdict import (
     DONE,
     FAILED,
     LOST,
+    STOPPED,
     SUBMITTED,
-    WORKER_STOPPED,
     Ended,
+    asked,
     judge,
 )
 from swarm.workers.workplace import Examined, Workplace
@@ -144,8 +145,8 @@ class Attempt(SettledAttempt):
         """
         with self._control.wakeup:
             try:
-                if self._control.stops:
-                    return self._settlement.release(WORKER_STOPPED)
+                if self._control.is_stopped:
+                    return self._settlement.release(self._control.why_stopped)
                 return self._run()
             except (BadInput, CannotRun, GitError, StoreError) as error:
                 self._settlement.release_quietly(str(error), work=self._workplace.save())
@@ -160,7 +161,10 @@ class Attempt(SettledAttempt):
         control = self._control
         try:
             prepare(self._results)
-            with self._queue.keep(self.claim, on_lost=control.on_lost) as control.lease:
+            with (
+                self._queue.keep(self.claim, on_lost=control.on_lost) as control.lease,
+                HaltWatch(self._queue, self.claim, control.halt),
+            ):
                 try:
                     return self._attempt()
                 except (CannotRun, GitError):
@@ -257,8 +261,8 @@ class Attempt(SettledAttempt):
         control, begun = self._control, time.monotonic()
         self._queue.set_group(self.claim, child.pid)
         control.raise_if_lost()
-        if control.stops:
-            return self._settlement.release(WORKER_STOPPED, work=self._workplace.save())
+        if control.is_stopped:
+            return self._settlement.release(control.why_stopped, work=self._workplace.save())
         try:
             child.exec(start.launch.command, self._environment(start), self._workplace.directory)
         except CannotRun as error:
@@ -273,7 +277,7 @@ class Attempt(SettledAttempt):
         code = watched.run(reading, output)
         reading.finish(lambda: control.lost is not None or control.stops > 1)
         report = reading.report(code)
-        must_end = control.lost or control.stops or watched.timed_out or watched.given_up
+        must_end = control.lost or control.is_stopped or watched.timed_out or watched.given_up
         if start.resumes and report.session_is_gone and not must_end:
             return None
         ended = Ended(
@@ -281,6 +285,7 @@ class Attempt(SettledAttempt):
             tuple(output.last_lines(_LAST_LINES)),
             timed_out=self._timeout if watched.timed_out else None,
             interrupted=watched.interrupted,
+            why_stopped=control.why_stopped,
             given_up=watched.given_up,
             stuck=progress.why_ended(code),
             now=time.time(),
@@ -332,6 +337,9 @@ class Attempt(SettledAttempt):
         if may_ask:
             question = question_in(run.report.last_words) or self._settlement.held_question()
         verdict = judge(run.ended, run.report, has_agent=bool(run.start.agent), question=question)
+        if self._control.halted and verdict.outcome == STOPPED and may_ask:
+            held = self._settlement.held_question()
+            verdict = asked(held) if held else verdict
         examined = Examined(verdict)
         if verdict.outcome == DONE:
             examined = self._workplace.examine(verdict, run.report.result)

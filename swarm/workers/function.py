@@ -42,7 +42,7 @@ from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.workers import feedback
 from swarm.workers.command import environment_for
-from swarm.workers.control import Control
+from swarm.workers.control import Control, HaltWatch
 from swarm.workers.last_word import Asked, question_in
 from swarm.workers.settlement import SettledAttempt, Settlement
 from swarm.workers.verdict import (
@@ -52,7 +52,6 @@ from swarm.workers.verdict import (
     LIMITED,
     LOST,
     STOPPED,
-    WORKER_STOPPED,
     Verdict,
     asked,
 )
@@ -87,13 +86,13 @@ class NeedsAnswer(Exception):
 
 
 class _Stopped(Exception):
-    """The worker is to stop, and the function has noticed it."""
+    """The worker or the attempt is to stop, and the function has noticed it."""
 
 
 class WorkLease:
     """The lease of a task, as its function sees it."""
 
-    def __init__(self, lease: Lease, stopped: Callable[[], bool], deadline: float) -> None:
+    def __init__(self, lease: Lease, stopped: Callable[[], str], deadline: float) -> None:
         self._lease = lease
         self._stopped = stopped
         self._deadline = deadline
@@ -105,11 +104,11 @@ class WorkLease:
 
     def check(self) -> None:
         """Raise if the work must end: LockLost, TimeoutError, or an exception for a
-        worker that is to stop. Let the exception pass.
+        worker or an attempt that is to stop. Let the exception pass.
         """
         self._lease.check()
-        if self._stopped():
-            raise _Stopped(WORKER_STOPPED)
+        if why := self._stopped():
+            raise _Stopped(why)
         if time.monotonic() >= self._deadline:
             raise TimeoutError
 
@@ -221,12 +220,15 @@ class FunctionAttempt(SettledAttempt):
         KeyboardInterrupt, releases the task and goes on.
         """
         with self._control.wakeup:
-            if self._control.stops:
-                return self._settlement.release(WORKER_STOPPED)
+            if self._control.is_stopped:
+                return self._settlement.release(self._control.why_stopped)
             try:
-                with self._queue.keep(
-                    self.claim, on_lost=self._control.on_lost
-                ) as self._control.lease:
+                with (
+                    self._queue.keep(
+                        self.claim, on_lost=self._control.on_lost
+                    ) as self._control.lease,
+                    HaltWatch(self._queue, self.claim, self._control.halt),
+                ):
                     return self._attempt(self._control.lease)
             except LockLost as lost:
                 return self._note_loss(lost)
@@ -267,9 +269,12 @@ class FunctionAttempt(SettledAttempt):
             claim.token,
             feedback.prompt_with(claim.task.spec.prompt or "", claim.previous, site),
             claim.previous,
-            WorkLease(lease, lambda: self._control.stops > 0, deadline),
+            WorkLease(lease, self._why_stopped, deadline),
             self._workplace.directory,
         )
+
+    def _why_stopped(self) -> str:
+        return self._control.why_stopped if self._control.is_stopped else ""
 
     def _verdict(self, work: Work, deadline: float) -> Verdict:
         try:
@@ -278,8 +283,8 @@ class FunctionAttempt(SettledAttempt):
             if lost.task_id == self.claim.task.id:
                 raise
             return _failure(lost)
-        except _Stopped:
-            return Verdict(STOPPED, WORKER_STOPPED)
+        except _Stopped as stopped:
+            return Verdict(STOPPED, str(stopped))
         except LimitReached as limit:
             text = one_line(str(limit), _MAX_REASON) or "the function met a limit"
             return Verdict(LIMITED, text, limit=make_limit(USAGE, text, time.time(), limit.until))

@@ -14,6 +14,7 @@ store did not answer, the worker announces itself again as soon as it can.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -41,13 +42,17 @@ _MAX_REASON = 500  # characters
 
 
 def announce(
-    store: Store, worker: str, agent: str = "", accepts_commands: bool = True
+    store: Store,
+    worker: str,
+    agent: str = "",
+    accepts_commands: bool = True,
+    labels: Sequence[str] = (),
 ) -> Announcement:
     """Return a context manager that announces the worker while its block runs.
 
     Entering the block raises StoreError if the store cannot be used.
     """
-    return Announcement(store, worker, agent, accepts_commands)
+    return Announcement(store, worker, agent, accepts_commands, labels)
 
 
 def report_end(store: Store, worker: str, agent: str, why: str) -> None:
@@ -65,7 +70,14 @@ class Announcement:
     `namesake` says which other worker uses the same name; "" if there is none.
     """
 
-    def __init__(self, store: Store, worker: str, agent: str, accepts_commands: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        worker: str,
+        agent: str,
+        accepts_commands: bool,
+        labels: Sequence[str] = (),
+    ) -> None:
         self.namesake = ""
         self._store = store
         self._worker = worker
@@ -74,6 +86,7 @@ class Announcement:
             "agent": agent,
             "accepts_commands": accepts_commands,
             "in_pane": settings.in_pane(),
+            "labels": " ".join(labels),
         }
         self._lease: Lease | None = None
         self._has_ended = False

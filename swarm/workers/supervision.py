@@ -30,7 +30,7 @@ class Supervision:
     """The supervision of one process.
 
     `timed_out`: the process was ended because it took longer than its timeout.
-    `interrupted`: it was ended because the worker was stopped. `given_up`: it was ended
+    `interrupted`: it was ended because it was stopped or halted. `given_up`: it was ended
     because it was stuck.
     """
 
@@ -104,7 +104,7 @@ class Supervision:
             self.given_up = self.given_up and not (self.timed_out or must_end)
             if not (self.timed_out or must_end or self.given_up):
                 return
-            self.interrupted = bool(control.stops)
+            self.interrupted = control.is_stopped
             ending.start(now, control.grace_now())
         if control.lost:
             ending.hurry(now, control.at_most())

@@ -1,6 +1,7 @@
 """Decide how an attempt ended, from its exit code and from what the agent reported.
 
     the worker was stopped             released: the attempt does not count
+    a user halted it                   the same; a question that its agent holds is parked
     it took too long                   failed
     it was ended because it was stuck  failed
     the agent met a limit              limited: the attempt does not count, the gate closes
@@ -45,8 +46,9 @@ _SIGNALS = {signal.SIGKILL: "perhaps memory ran out"}
 class Ended:
     """The end of a process.
 
-    `timed_out` is the timeout in seconds if it is the reason of the end. `given_up`: it
-    was ended because it was stuck; `stuck` says how, also if it was only interrupted.
+    `why_stopped` is the reason of an `interrupted` process, `timed_out` the timeout in
+    seconds if it is the reason of the end. `given_up`: it was ended because it was stuck;
+    `stuck` says how, also if it was only interrupted.
     `last_lines` are of its output. `now` is the present time in seconds of the Unix clock.
     """
 
@@ -54,6 +56,7 @@ class Ended:
     last_lines: tuple[str, ...] = ()
     timed_out: float | None = None
     interrupted: bool = False
+    why_stopped: str = WORKER_STOPPED
     given_up: bool = False
     stuck: str = ""
     now: float = 0.0
@@ -88,7 +91,7 @@ def judge(
     task's own command. `question` is the agent's last word, if it may ask.
     """
     if ended.interrupted:
-        return Verdict(STOPPED, WORKER_STOPPED)  # even if the exit code is 0
+        return Verdict(STOPPED, ended.why_stopped)  # even if the exit code is 0
     feedback = _feedback(ended, report)
     if ended.timed_out is not None:
         return Verdict(FAILED, f"timed out after {ended.timed_out:g} seconds", feedback)

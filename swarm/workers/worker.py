@@ -19,6 +19,7 @@ from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.landing.context import WorkContext, context_of
 from swarm.landing.worker_line import LandingLine
 from swarm.queue.queue import Claim, TaskQueue
+from swarm.queue.task import check_labels
 from swarm.status.log import StatusLog
 from swarm.stores import cleaners
 from swarm.stores.contract import StoreLike
@@ -29,6 +30,7 @@ from swarm.workers.attempt import Attempt
 from swarm.workers.function import Function, FunctionAttempt, check_function, name_of
 from swarm.workers.launch import Agent, CommandAgent
 from swarm.workers.presence import Announcement, announce
+from swarm.workers.upkeep.upkeep import Upkeep
 from swarm.workers.verdict import (
     ASKED,
     DONE,
@@ -84,6 +86,7 @@ class SmartWorker:
     `agent` is a command line (see `command`), a Python function (see `function`), or an
     `Agent` (see `launch`). Without an agent the worker claims only tasks that have a
     command of their own. With an agent it claims such tasks only if `allow_commands`.
+    `labels`: it claims only tasks that have one of them.
     `store_for_agent`: the agent gets the password of the store. `budget` and
     `task_budget`: what all tasks, or each task, may cost. `workspace` is where attempts
     work: `worktree`, `copy` or `none`, by default as swarm.toml says. `stalled_after` is
@@ -97,6 +100,7 @@ class SmartWorker:
         agent: str | Sequence[str] | Function | Agent | None = None,
         *,
         allow_commands: bool = False,
+        labels: Sequence[str] = (),
         store_for_agent: bool = False,
         budget: float | None = None,
         task_budget: float | None = None,
@@ -112,6 +116,7 @@ class SmartWorker:
         on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
+        self.labels = check_labels(labels, "labels")
         self.tally = Tally()
         self.queue = TaskQueue(store)
         self._default_store = DefaultStore(store)
@@ -162,6 +167,7 @@ class SmartWorker:
             self.worker_id,
             agent=self.agent_name,
             accepts_commands=not self._takes_prompts or self._allow_commands,
+            labels=self.labels,
         )
 
     def _work(self, until_empty: bool) -> Tally:
@@ -174,9 +180,11 @@ class SmartWorker:
             on_event=self._on_event,
             must_end=lambda: WORKER_STOPPED if self._stopping else "",
         )
+        upkeep = Upkeep(self._default_store.store(), self.queue, self._results_dir())
         while not self._stopping:
             try:
                 line.run()
+                upkeep.run()
                 claim = self._claim()
                 reached = True
                 warned = False
@@ -296,8 +304,10 @@ class SmartWorker:
                 commands_only=not self._takes_prompts,
                 prompts_only=self._takes_prompts and not self._allow_commands,
                 agent=self.agent_name,
+                labels=self.labels,
                 budget=self._budget,
                 task_budget=self._task_budget,
+                looks_for_halt=True,
             )
         except NoTask as no_task:
             self._nothing_left = no_task.why not in ("busy", "gate")

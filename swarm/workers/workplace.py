@@ -192,4 +192,5 @@ class Workplace:
 
     def _stopped_or(self, verdict: Verdict) -> Verdict:
         self._control.raise_if_lost()
-        return Verdict(STOPPED, WORKER_STOPPED) if self._control.stops else verdict
+        control = self._control
+        return Verdict(STOPPED, control.why_stopped) if control.is_stopped else verdict

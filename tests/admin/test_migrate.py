@@ -19,6 +19,7 @@ from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from swarm.stores.registry import open_store
+from swarm.workers.upkeep.queue_log import LogUpkeep
 from tests.conftest import HandClock
 from tests.support.command_line import run
 from tests.support.servers.server import Server
@@ -240,3 +241,24 @@ class TestCommand:
         monkeypatch.setenv("NEW_HOME", str(tmp_path / "new"))
         assert run("migrate", old.root, "env:NEW_HOME").code == 0
         assert states(FileStore(str(tmp_path / "new"))) == states(old)
+
+
+def test_a_folded_and_trimmed_queue_can_be_moved(
+    old: FileStore, live_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    new = live_store if not isinstance(live_store, FileStore) else FileStore(str(tmp_path / "new"))
+    before, upkeep, queue = states(old), LogUpkeep(old), TaskQueue(old)
+    queue.counts()
+    assert upkeep.run(queue.state(), fold=True)
+    monkeypatch.setattr("swarm.workers.upkeep.queue_log.TRIM_AFTER", 0.0)
+    queue.counts()
+    upkeep.run(queue.state())
+    assert old.is_trimmed("tasks")
+    migrate(old, new)
+    assert states(new) == states(old) == before
+    TaskQueue(new).add("later", "x")
+    assert states(new) == {**before, "later": "ready"}
+    moved = TaskQueue(new)
+    moved.counts()
+    LogUpkeep(new).run(moved.state())  # the cursor in the fold is of the other store
+    assert states(new) == {**before, "later": "ready"}

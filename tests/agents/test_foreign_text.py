@@ -279,6 +279,7 @@ def test_the_reason_of_a_closed_gate_is_a_quote(
     TaskQueue(store).close_gate("*", None, REASON, WORKER)
     TaskQueue(store).add("free", "x")
     answer = tools[0].claim(lambda: False)
-    assert answer["why"] == "gate" and answer["must_stop"] is True
+    assert answer["why"] == "paused" and answer["must_stop"] is True
     assert_quoted(answer["reason"])
+    assert_quoted(answer["paused"]["why"])
     assert_quoted(run("gate", "list").out.decode())

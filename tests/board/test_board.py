@@ -310,6 +310,7 @@ def test_problems_stand_in_the_order_of_their_kinds(store: Store, clock: HandClo
     queue.fail("failed", "w", queue.claim("w").token, "no")
     queue.add("ready", "x")
     report_end(store, "w", "codex", "no program")
+    queue.pause("the bill", "ana", label="web")
     queue.close_gate("codex", clock.now() + 3600, "a limit", "w")
     UsageLog(store).add("failed", 1, "w", Usage("codex", cost_usd=2.0))
     with pytest.raises(NoTask):

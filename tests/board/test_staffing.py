@@ -171,6 +171,56 @@ class TestUnserved:
         with announce(store, "w", agent="claude", accepts_commands=True):
             assert not problems(store)
 
+    def test_a_label_that_no_living_worker_takes_is_a_problem_with_its_reason(
+        self, store: Store
+    ) -> None:
+        add(store, "a", "b", labels=["web"])
+        add(store, "c", labels=["api"])
+        add(store, "d")
+        with announce(store, "w", agent="claude", labels=["api"]):
+            web, plain = look(store).problems
+            assert (web.kind, web.task_id) == (plain.kind, "a") == ("unserved", "a")
+            assert "2 tasks have the label web" in web.text
+            assert web.fix == "swarm worker --id web-1 --agent claude --label web"
+            assert plain.task_id == "d" and "it has no label" in plain.text
+            with announce(store, "any", agent="claude"):
+                assert not problems(store)
+        with announce(store, "w", agent="codex", labels=["web", "api"]):
+            assert [name for _, name in problems(store)] == ["d"]
+
+    def test_an_agent_that_is_missing_comes_before_its_label(self, store: Store) -> None:
+        add(store, "a", labels=["web"], agent="codex")
+        with announce(store, "w", agent="claude", labels=["api"]):
+            assert the_problem(store).text == "it needs agent codex, and no such worker runs"
+
+
+class TestPauses:
+    def test_a_pause_is_the_first_problem_and_says_who_and_how_to_resume(
+        self, store: Store
+    ) -> None:
+        queue = add(store, "a", max_attempts=1)
+        add(store, "b", labels=["web"], agent="codex")
+        queue.claim("w", "a")
+        queue.fail("a", "w", final=True)
+        queue.pause("the «bill»", "ana")
+        queue.pause("", "bob", label="web")
+        first, second, *_ = look(store).problems
+        assert (first.kind, first.fix) == ("paused", "swarm resume")
+        assert first.text.startswith("all tasks are paused by ana, until a user resumes it: «the")
+        assert (second.kind, second.fix) == ("paused", "swarm resume --label web")
+        assert "PAUSED" in screen(store)
+        queue.resume("ana")
+        queue.resume("ana", label="web")
+        assert "PAUSED" not in screen(store)
+
+    def test_it_says_how_many_halted_attempts_have_not_ended(self, store: Store) -> None:
+        queue = add(store, "a", "b")
+        claim = queue.claim("w", "a")
+        queue.pause("", "ana", halt=True)
+        assert "1 halted attempt has not ended yet" in look(store).problems[0].text
+        queue.release("a", "w", claim.token)
+        assert "halted" not in look(store).problems[0].text
+
 
 class TestGates:
     def test_a_closed_gate_says_who_until_when_and_why(

@@ -47,6 +47,8 @@ def test_every_field_with_an_option_can_be_changed_and_reset(queue: TaskQueue) -
         "labels": ["web"],
         "not_before": "2030-01-01T00:00:00.000Z",
         "every": "1h",
+        "slots": {"build": 2},
+        "locks": ["migrations"],
     }
     assert set(changed) == set(EDITABLE)
     assert {field.name for field in TASK_FIELDS if field.option} <= set(EDITABLE)
@@ -66,6 +68,15 @@ def test_an_edit_changes_what_the_queue_decides_by(queue: TaskQueue) -> None:
     queue.edit("c", "ada", agent="claude")
     assert queue.claim("w").task.id == "b"
     assert queue.claim("w", agent="claude").task.id == "c"
+
+
+def test_a_ready_task_is_listed_by_its_new_labels(queue: TaskQueue) -> None:
+    queue.add("b", "x", labels=["ui"])
+    queue.edit("a", "ada", labels=["web"])
+    with pytest.raises(NoTask):
+        queue.claim("w", labels=["api"])
+    assert queue.claim("w", labels=["web"]).task.id == "a"
+    assert queue.claim("w", labels=["ui"]).task.id == "b"
 
 
 def test_a_task_can_come_after_another_one_later(queue: TaskQueue) -> None:
@@ -162,6 +173,13 @@ def test_an_event_that_swarm_did_not_write_changes_nothing(
     dump = log.read().dump()
     assert not log.append(event("edit", id="a", fields=fields))
     assert log.state.dump() == dump
+
+
+def test_labels_that_are_no_texts_leave_the_state_whole(queue: TaskQueue, store: Store) -> None:
+    log = QueueLog(store)
+    assert not log.append(event("edit", id="a", at=log.now(), fields={"labels": [1]}))
+    assert (log.state.damaged, log.state.entries["a"].labels) == (1, ("ui",))
+    assert queue.claim("w", labels=["ui"]).task.id == "a"
 
 
 def test_the_log_says_who_changed_what(queue: TaskQueue, store: Store) -> None:

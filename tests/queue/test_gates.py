@@ -229,7 +229,7 @@ class TestClosing:
 
         def length() -> float:
             gate = queue.close_gate("claude", None, "overloaded", "w")
-            (left,) = [gating.seconds_left(gate, clock.now())]
+            left = gate.seconds_left(clock.now())
             assert left is not None
             clock.pass_time(left)
             return left

@@ -272,7 +272,7 @@ def test_problems_without_a_task_are_shown(tmp_path: Path, open_page: Open) -> N
             worker = page.locator("#worker-list .worker", has_text="worker-1")
             expect(worker).to_contain_text("claude")
             problem = page.locator("#problem-list .problem", has_text="agent codex")
-            expect(problem).to_contain_text("No agent")
+            expect(problem).to_contain_text("Unserved")
         expect(page.locator("#problem-list .problem[data-kind=idle]")).to_contain_text(
             "swarm up --agent codex"
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.queue import task_text
-from swarm.inputs import MAX_RECORD_BYTES, check_name
-from swarm.queue.fields.recurrence import interval
+from swarm.inputs import MAX_RECORD_BYTES, check_name, seconds_in
 from swarm.queue.queue import TaskQueue
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -49,7 +48,7 @@ def moment(text: str) -> str:
     from swarm.stores.default import default_store
     from swarm.system.clock import to_iso
 
-    seconds = interval(text)
+    seconds = seconds_in(text)
     return text if seconds is None else to_iso(default_store().clock.now() + seconds)
 
 

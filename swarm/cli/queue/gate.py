@@ -7,6 +7,7 @@ import math
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput
+from swarm.inputs import parse_duration
 from swarm.queue.gates import BUDGET, EVERYONE
 from swarm.queue.queue import TaskQueue
 from swarm.system.clock import from_iso
@@ -28,7 +29,7 @@ def list_gates(call: Call) -> int:
 
 
 def close(call: Call) -> int:
-    agent, until = call.get(0), _until(call)
+    agent, until = call.get(0), until_of(call)
     gate = TaskQueue().close_gate(agent, until, call.get(1), whoami(fallback="user"))
     if not call.answer({"closed": True, "gate": _fields(gate)}):
         output.out(f"Gate closed: {_line(gate)}")
@@ -43,13 +44,13 @@ def open_gate(call: Call) -> int:
     return 0
 
 
-def _until(call: Call) -> float | None:
+def until_of(call: Call) -> float:
     """Return the time in --until or --for, infinity if neither was given."""
     from swarm.stores.default import default_store
 
     text = call.options.get("--until")
     if text is None and "--for" in call.options:
-        return default_store().clock.now() + call.seconds("--for", 0.0)
+        return default_store().clock.now() + parse_duration(call.options["--for"], "--for")
     if text is None:
         return math.inf
     if "--for" in call.options:
@@ -83,7 +84,8 @@ def _line(gate: Gate) -> str:
 
 _GATES = {
     "AGENT": "workers with this agent, such as claude",
-    EVERYONE: "all workers, also those without an agent",
+    EVERYONE: "all workers, also those without an agent: swarm pause",
+    "label:LABEL": "all workers, at tasks with this label: swarm pause --label",
     BUDGET: "workers with an agent, since a budget (--budget) is reached",
     "task:TASK": "workers with an agent at this task, since its budget is reached",
 }
@@ -104,7 +106,7 @@ COMMANDS = {
         positional=("AGENT",),
         optional=("REASON",),
         options=(
-            Option("--for", "S", "the gate opens after S seconds"),
+            Option("--for", "S", "the gate opens after S seconds; 90m, 2h and 1d are allowed"),
             Option("--until", "TIME", "the gate opens at this time, such as 2026-02-02T15:00:00Z"),
         ),
         details=(

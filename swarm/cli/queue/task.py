@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.cli.queue import edit, plans, question_text, task_output, task_text
+from swarm.cli.queue import clear, edit, plans, question_text, task_output, task_text
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, WrongState
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
@@ -158,6 +158,7 @@ def claim(call: Call) -> int:
             task,
             ttl=call.ttl(),
             agent=call.options.get("--agent", ""),
+            labels=call.every("--label"),
             wait=call.seconds("--wait", 0.0),
         )
     except (NoTask, LockHeld, WrongState) as error:
@@ -435,6 +436,7 @@ COMMANDS = {
         options=(
             _WORKER,
             Option("--agent", "AGENT", "also claim tasks for this agent, if its gate is open"),
+            Option("--label", "LABEL", "only a task that has one of these labels", repeated=True),
             Option("--ttl", "S", "lease in seconds; default: AI_SWARM_LOCK_TTL, else 300"),
             Option("--wait", "S", "wait up to S seconds for a task; default: do not wait"),
             _WORKSPACE,
@@ -529,4 +531,5 @@ COMMANDS = {
             ),
         ),
     ),
+    **clear.COMMANDS,
 }

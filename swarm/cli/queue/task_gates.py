@@ -5,7 +5,7 @@ from __future__ import annotations
 from swarm.board.staffing import until_text
 from swarm.locks.presence import living
 from swarm.queue.events import READY
-from swarm.queue.gates import BUDGET, EVERYONE, gate_of_task
+from swarm.queue.gates import BUDGET, EVERYONE, gate_of_label, gate_of_task
 from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
@@ -31,10 +31,12 @@ class WaitingForGates:
         gate = self._gate(task) if task.state == READY else None
         if gate is None:
             return ""
+        if gate.is_pause:
+            return f" (paused by {shown(gate.worker)}, {until_text(gate, self._now)})"
         return f" (waits for the gate {shown(gate.agent)}, closed {until_text(gate, self._now)})"
 
     def _gate(self, task: Task) -> Gate | None:
-        names = [EVERYONE]
+        names = [EVERYONE, *map(gate_of_label, task.spec.labels)]
         if not task.spec.command:
             names += [gate_of_task(task.id), BUDGET]
         for name in names:

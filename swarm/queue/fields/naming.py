@@ -33,12 +33,19 @@ def names_from(words: str) -> Iterator[str]:
         yield f"{name}-{number}"
 
 
-def _slug(words: str) -> str:
+def parts_of(words: str) -> list[str]:
+    """Return the runs of letters and digits of any script in a text, in lower case."""
     from unicodedata import normalize
 
+    text = normalize("NFKC", words).lower().replace("'", "").replace("’", "")
+    if text.isascii():  # the usual case, and much faster
+        return "".join([sign if sign.isalnum() else " " for sign in text]).split()
+    return "".join([sign if _is_letter(sign) else " " for sign in text]).split()
+
+
+def _slug(words: str) -> str:
     # A long text: its beginning is enough, and cutting it first takes no time.
-    text = normalize("NFKC", words[:1000].lower()).replace("'", "").replace("’", "")
-    parts = "".join(sign if _is_letter(sign) else " " for sign in text).split()
+    parts = parts_of(words[:1000])
     found = ""
     for part in parts:
         longer = f"{found}-{part}" if found else part

@@ -15,26 +15,17 @@ from __future__ import annotations
 
 from swarm import settings
 from swarm.errors import BadInput
-from swarm.inputs import MAX_TTL
+from swarm.inputs import MAX_TTL, seconds_in
 from swarm.system.clock import from_iso, to_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from swarm.queue.fields.cron import Cron
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MAX_RULE = 200  # characters
 _LAST = 221_845_392_000.0  # 9000-01-01: far later moments have no text
 _LOCAL_ZONE = "/etc/localtime"
 _UTC = ("UTC", "UTC0", "Etc/UTC", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu")
-
-
-def interval(text: str) -> float | None:
-    """Return the seconds of an interval such as `30m`, None for another text."""
-    number, unit = text[:-1], text[-1:]
-    if not (number.isascii() and number.isdigit() and len(number) <= 9 and unit in _UNITS):
-        return None
-    return float(int(number) * _UNITS[unit])
 
 
 def check_every(text: str, what: str) -> str:
@@ -42,10 +33,10 @@ def check_every(text: str, what: str) -> str:
     if len(text) > _MAX_RULE or not text.isprintable():
         raise BadInput(f"{what} is too long, or has control characters.")
     rule = " ".join(text.split())
-    seconds = interval(rule)
+    seconds = seconds_in(rule)
     if seconds is not None:
-        if not 0 < seconds <= MAX_TTL:
-            raise BadInput(f"{what} is {rule!r}, but must be more than 0, and at most ten years.")
+        if not 1 <= seconds <= MAX_TTL:
+            raise BadInput(f"{what} is {rule!r}, but must be a second to ten years.")
         return rule
     try:
         _cron(rule, "UTC")
@@ -61,9 +52,9 @@ def in_zone(rule: str, known: str = "") -> str:
     """Return a rule with its zone: without one, that of the rule that the task has had,
     else that of this machine.
     """
-    if not rule or interval(rule) is not None or _split(rule)[1]:
+    if not rule or seconds_in(rule) is not None or _split(rule)[1]:
         return rule
-    zone = "" if interval(known) is not None else _split(known)[1]
+    zone = "" if seconds_in(known) is not None else _split(known)[1]
     return f"{rule} {zone or _local_zone()}"
 
 
@@ -72,7 +63,7 @@ def next_time(rule: str, after: float) -> float:
 
     Raise NoZone if this machine lacks the data of the zone.
     """
-    seconds = interval(rule)
+    seconds = seconds_in(rule)
     if seconds is not None:
         return min(after + seconds, _LAST)
     return _cron(rule, "UTC").after(after)
@@ -80,7 +71,7 @@ def next_time(rule: str, after: float) -> float:
 
 def first_time(rule: str, not_before: str, at: str) -> str:
     """Return the time of a new task's first run as text, "" if it may begin at once."""
-    if not rule or interval(rule) is not None:
+    if not rule or seconds_in(rule) is not None:
         return not_before
     start = (from_iso(not_before) or 0.0) - 0.001  # also at this very moment
     return to_iso(next_time(rule, max(start, from_iso(at) or 0.0)))

@@ -9,12 +9,13 @@ Promised: when `append` returns, its line is in the log, once and whole.  All re
 see the lines in one order.  Rotation neither loses nor reorders a line.  An append that
 failed or was killed may leave its line, or a piece of its line, in the log.
 
-`log_writer` appends, `log_rotation` rotates and `log_reader` reads.  A system call that
-fails raises OSError.
+`log_writer` appends, `log_rotation` rotates, `log_trim` trims, `log_reader` reads.  A
+system call that fails raises OSError.
 """
 
 from __future__ import annotations
 
+from swarm.errors import LogTrimmed
 from swarm.stores.file.log_writer import LogWriter
 
 TYPE_CHECKING = False
@@ -64,6 +65,26 @@ class FileLog:
         just now.
         """
         return self._writer.rotate(min_bytes)
+
+    def trim(self, cursor: str) -> None:
+        """Forget the parts before the part with the cursor.
+
+        If the live file has the cursor, all parts are forgotten.
+        """
+        from swarm.stores.file.log_cursor import continues, parse_cursor
+        from swarm.stores.file.log_trim import trim
+
+        try:
+            fits = continues(cursor, self.read(cursor, 0)[1])
+        except LogTrimmed:
+            fits = True  # it forgets nothing more, and completes a trim that was cut off
+        if fits:
+            trim(self._path, self._parts_dir, parse_cursor(cursor)[0])
+
+    def is_trimmed(self) -> bool:
+        from swarm.stores.file.log_parts import find_trimmed
+
+        return find_trimmed(self._parts_dir).number > 0
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
         """Return about `limit` bytes of lines behind a cursor, and the cursor behind

@@ -6,16 +6,17 @@ live file has the number after the last part. The fingerprint shows whether anot
 has this number now.
 
 Promised: no line behind a cursor is skipped. If the file of a cursor is missing,
-reading starts at the beginning of the oldest file, and lines may be read twice.
+reading starts at the beginning of the oldest file, and lines may be read twice. If the
+log was trimmed behind the cursor, LogTrimmed is raised.
 """
 
 from __future__ import annotations
 
 import posix as os  # importing os would cost a command a tenth of its time
 
-from swarm.errors import BadInput
+from swarm.errors import BadInput, LogTrimmed
 from swarm.stores.file.line_reader import fingerprint, is_line_start
-from swarm.stores.file.log_parts import OpenFile, Parts, open_part
+from swarm.stores.file.log_parts import OpenFile, Parts, find_trimmed, open_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class LogView:
         "number",
         "offset",
         "parts",
+        "parts_dir",
         "size",
+        "trimmed",
     )
 
     def __init__(
@@ -52,6 +55,8 @@ class LogView:
         self.size = size
         self.parts = parts.directories
         self.number = parts.last + 1
+        self.parts_dir = parts.parts_dir
+        self.trimmed = parts.trimmed
         self.cursor = ""
         self.offset = 0
         self.fingerprint = ""
@@ -62,16 +67,23 @@ class LogView:
 
         A file is open until the next file is asked for. A missing file is skipped. If
         no file fits the cursor, yield only the oldest file with lines, so that
-        `continues` shows that reading started again.
+        `continues` shows that reading started again. Raise LogTrimmed if lines behind
+        the cursor were forgotten.
         """
-        number, offset, mark = parse_cursor(cursor)
+        number, offset, mark = self._after_trim(*parse_cursor(cursor))
+        begun = number > 0
         numbers = (*sorted(self.parts), self.number)
         fits = not offset or self._fits(number, offset, mark)
+        if not fits and self._was_trimmed(number):
+            raise self._gone()
         again = number > self.number or (not fits and number >= numbers[0])
         for at in numbers if again else [n for n in numbers if n >= number]:
             file = self._open(at)
             if file is None:
+                if begun and self._was_trimmed(at):
+                    raise self._gone()
                 continue
+            begun = True
             try:
                 if at == number and not again:
                     file.start = offset
@@ -90,6 +102,27 @@ class LogView:
                     yield file
                 finally:
                     file.close()
+
+    def _after_trim(self, number: int, offset: int, mark: str) -> tuple[int, int, str]:
+        """Return a cursor, or the beginning of the next part if the cursor is at the end
+        of the last part that was forgotten.
+        """
+        if 0 < number < self.number and number not in self.parts:
+            # A directory that changes while it is listed may show neither.
+            self.trimmed = find_trimmed(self.parts_dir)
+        gone = self.trimmed
+        if not 0 < number <= gone.number:
+            return number, offset, mark
+        if (number, offset) != (gone.number, gone.end) or mark not in ("", gone.fingerprint):
+            raise self._gone()
+        return number + 1, 0, ""
+
+    def _was_trimmed(self, number: int) -> bool:
+        """Return whether a part was forgotten after this view was made."""
+        return number in self.parts and number <= find_trimmed(self.parts_dir).number
+
+    def _gone(self) -> LogTrimmed:
+        return LogTrimmed(self.parts_dir.rpartition("/")[2].lstrip("."))
 
     def _fits(self, number: int, offset: int, mark: str) -> bool:
         """Return whether the file of this number has this fingerprint, and a line that

@@ -6,6 +6,9 @@
                                      part ends, behind a whole line
     <parts_dir>/.<number>/           empty; the number of the last part, which stays
                                      when a user removes the parts
+    <parts_dir>/trimmed-<number>-<end>-<fingerprint>/
+                                     empty; this part and all parts before it were
+                                     forgotten, see `log_trim`
 
 `log_rotation` makes these files. Readers ignore all bytes of `part` behind its end. The
 number of a part is used once, unless a user removes `.<number>` too. Entries that swarm
@@ -29,6 +32,7 @@ from swarm.stores.file.syscalls import DIR_MODE
 
 _MAX_DIGITS = 18  # of a part's number; swarm writes 10
 _DIGITS_OF_LAST = 10
+TRIMMED = "trimmed"
 
 
 class OpenFile:
@@ -53,14 +57,36 @@ class OpenFile:
             os.close(fd)
 
 
+class Trimmed:
+    """The last part that was forgotten, its end and its fingerprint. The number is 0 if no
+    part was.
+    """
+
+    __slots__ = ("directory", "end", "fingerprint", "number")
+
+    def __init__(
+        self, number: int = 0, end: int = 0, fingerprint: str = "", directory: str = ""
+    ) -> None:
+        self.number = number
+        self.end = end
+        self.fingerprint = fingerprint
+        self.directory = directory
+
+
 class Parts:
-    """The parts of a log: `directories` by number, and the `last` number in use so far."""
+    """The parts of a log in `parts_dir`: `directories` by number, the `last` number in
+    use so far, and which parts were `trimmed`.
+    """
 
-    __slots__ = ("directories", "last")
+    __slots__ = ("directories", "last", "parts_dir", "trimmed")
 
-    def __init__(self, directories: dict[int, str], last: int) -> None:
+    def __init__(
+        self, parts_dir: str, directories: dict[int, str], last: int, trimmed: Trimmed
+    ) -> None:
+        self.parts_dir = parts_dir
         self.directories = directories
-        self.last = max((*directories, last))
+        self.last = max((*directories, last, trimmed.number))
+        self.trimmed = trimmed
 
     def newest(self) -> str:
         """Return the directory of the newest part, "" if there is no part."""
@@ -89,8 +115,10 @@ def find_parts(parts_dir: str) -> Parts:
     """Find the parts of a log."""
     by_number: dict[int, list[str]] = {}
     names = _list_directories(parts_dir)
+    trimmed = _trimmed(names)
     for number, path in _rotations(parts_dir, names):
-        by_number.setdefault(number, []).append(path)
+        if number > trimmed.number:
+            by_number.setdefault(number, []).append(path)
     last = max(by_number, default=0)
     directories = {}
     for number, paths in by_number.items():
@@ -100,7 +128,12 @@ def find_parts(parts_dir: str) -> Parts:
         filled = [path for path in paths if has_part_file(path)] if may_be_empty else paths
         if filled:
             directories[number] = min(filled)  # more than one only where a user copied a part
-    return Parts(directories, max(_last_numbers(names), default=0))
+    return Parts(parts_dir, directories, max(_last_numbers(names), default=0), trimmed)
+
+
+def find_trimmed(parts_dir: str) -> Trimmed:
+    """Find which parts were forgotten."""
+    return _trimmed(_list_directories(parts_dir))
 
 
 def note_last_number(parts_dir: str, number: int) -> None:
@@ -132,9 +165,12 @@ def open_part(part: str) -> tuple[OpenFile, int] | None:
     try:
         size = stat_regular_file(file.fd, f"{part}/part").st_size
         while (end := _read_end(part)) is None:
+            if not has_part_file(part):  # a trim removes the part before its end
+                file.close()
+                return None
             try:
                 os.symlink(str(last_newline(file.fd, size)), f"{part}/end")
-            except FileExistsError:
+            except (FileExistsError, FileNotFoundError):
                 pass
         size = os.fstat(file.fd).st_size  # another process may have decided for a later end
         return file, last_newline(file.fd, min(int(end), size) if _is_number(end) else size)
@@ -174,6 +210,12 @@ def list_rotations(parts_dir: str) -> list[tuple[int, str]]:
     return _rotations(parts_dir, _list_directories(parts_dir))
 
 
+def list_trims(parts_dir: str) -> list[tuple[int, str]]:
+    """Return the number and path of each directory that a trim made."""
+    found = _trims(_list_directories(parts_dir))
+    return [(each.number, f"{parts_dir}/{each.directory}") for each in found]
+
+
 def _rotations(parts_dir: str, names: list[str]) -> list[tuple[int, str]]:
     numbered = ((name.partition("-")[0], f"{parts_dir}/{name}") for name in names)
     return [
@@ -181,6 +223,20 @@ def _rotations(parts_dir: str, names: list[str]) -> list[tuple[int, str]]:
         for number, path in numbered
         if _is_number(number) and len(number) <= _MAX_DIGITS
     ]
+
+
+def _trimmed(names: list[str]) -> Trimmed:
+    return max(_trims(names), key=lambda each: each.number, default=Trimmed())
+
+
+def _trims(names: list[str]) -> list[Trimmed]:
+    found = []
+    for name in names:
+        word, *fields = name.split("-")
+        is_trim = word == TRIMMED and len(fields) == 3 and all(map(_is_number, fields[:2]))
+        if is_trim and len(fields[0]) <= _MAX_DIGITS and len(fields[1]) <= _MAX_DIGITS:
+            found.append(Trimmed(int(fields[0]), int(fields[1]), fields[2], name))
+    return found
 
 
 def _last_numbers(names: list[str]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posix as os  # importing os would cost a command a tenth of its time
 
+from swarm.errors import LogTrimmed
 from swarm.stores.file.line_reader import (
     last_lines,
     last_newline,
@@ -17,7 +18,7 @@ from swarm.stores.file.line_reader import (
     whole_block,
     whole_lines,
 )
-from swarm.stores.file.log_cursor import LogView
+from swarm.stores.file.log_cursor import LogView, parse_cursor
 from swarm.stores.file.log_parts import (
     OpenFile,
     find_live,
@@ -63,7 +64,10 @@ class LogReader:
                 self._cache(view)
                 return grown
             view.close()
-        return bool(self._read_again(cursor, 0)[0])
+        try:
+            return bool(self._read_again(cursor, 0)[0])
+        except LogTrimmed:
+            return True
 
     def blocks(self, cursor: str) -> Iterator[tuple[bytes, str]]:
         view = self._take_view()
@@ -107,6 +111,15 @@ class LogReader:
             view.close()
 
     def _read_again(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
+        while True:
+            try:
+                return self._read_anew(cursor, limit)
+            except LogTrimmed:
+                if parse_cursor(cursor)[0]:
+                    raise
+                # from the oldest line on: the log was trimmed during the read
+
+    def _read_anew(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
         """Read with a new view of the log. Cache the view if the read ends in the live
         file.
         """

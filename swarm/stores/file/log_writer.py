@@ -137,7 +137,7 @@ class LogWriter:
                 start = end - written
                 if not torn and start not in (0, size) and os.pread(fd, 1, start - 1) != b"\n":
                     continue  # this line follows the piece of a line whose writer died
-                if not live and not self._counts(file.identity, end):
+                if not live and not self._counts(file, end):
                     return 0
             # A new file, or a file that another program emptied, has another first line.
             if others_wrote or not file.fingerprint or end - written < file.end:
@@ -194,9 +194,22 @@ class LogWriter:
     def _is_live(self, identity: tuple[int, int]) -> bool:
         return find_live(self._path)[0] == identity
 
-    def _counts(self, identity: tuple[int, int], end: int) -> bool:
-        """Return whether the part of a rotated file includes all bytes before `end`."""
-        parts = find_parts(self._parts_dir).directories
+    def _counts(self, file: _LiveFile, end: int) -> bool:
+        """Return whether the part of a rotated file includes all bytes before `end`.
+
+        Raise StoreError if nothing tells: the part was forgotten meanwhile.
+        """
+        identity = file.identity
+        found = find_parts(self._parts_dir)
+        parts, gone = found.directories, found.trimmed
+        if file.number == gone.number:
+            return end <= gone.end
+        if file.number < gone.number:
+            raise StoreError(
+                f"a line was written to {self._path}, but nothing tells whether it counts: the log "
+                "was trimmed while this process was stopped. Look at the log before you repeat "
+                "the command."
+            )
         for number in sorted(parts, reverse=True):
             try:
                 same = identity_of(os.lstat(f"{parts[number]}/part")) == identity

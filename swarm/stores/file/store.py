@@ -57,12 +57,12 @@ def _explains_errors(*names: str, writes: bool) -> Callable[[type[FileStore]], t
 
 @_explains_errors(
     *("prepare", "create", "replace", "remove", "next_token", "advance_tokens"),
-    *("append", "rotate", "cache_put"),
+    *("append", "rotate", "trim", "cache_put"),
     writes=True,
 )
 @_explains_errors(
     *("read", "keys", "age", "watch", "token_bound", "highest_token"),
-    *("read_log", "tail", "wait"),
+    *("read_log", "tail", "wait", "is_trimmed"),
     writes=False,
 )
 class FileStore:
@@ -194,6 +194,12 @@ class FileStore:
 
     def rotate(self, log: str) -> bool:
         return self._log(log).rotate()
+
+    def trim(self, log: str, cursor: str) -> None:
+        self._log(log).trim(cursor)
+
+    def is_trimmed(self, log: str) -> bool:
+        return self._log(log).is_trimmed()
 
     def cache_put(self, name: str, data: bytes) -> None:
         self._cache().put(name, data)

@@ -10,7 +10,7 @@ first connection to the server creates this record.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from swarm.errors import StoreError
+from swarm.errors import LogTrimmed, StoreError
 from swarm.stores.address import Address
 from swarm.stores.atomic import AtomicStore
 from swarm.stores.contract import Cache
@@ -26,6 +26,7 @@ C = TypeVar("C")
 LAYOUT = 2  # version of the tables and keys on all servers
 _MAX_WAIT = 1.0  # seconds that one request may wait on the server for news
 _NUMBERED_BATCH = 256  # lines
+OLDEST: Position = ()  # before the oldest line that is left
 
 
 class StoreReplaced(StoreError):
@@ -62,16 +63,22 @@ class ServerStore(AtomicStore, Generic[C]):
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         incarnation, start = self._locate(cursor)
+        if cursors.parse_cursor(cursor)[0] != incarnation:
+            start = OLDEST
         try:
             lines, end = self._batches.read(
                 log, lambda after, count: self._fetch(incarnation, log, after, count), start, limit
             )
         except StoreReplaced:
             return self.read_log(log, cursor, limit)
-        return lines, cursors.format_cursor(incarnation, end)
+        except LogTrimmed:
+            if start is not OLDEST:
+                raise
+            return self.read_log(log, cursor, limit)  # it was trimmed during the read
+        return lines, cursors.format_cursor(incarnation, end or self._BEGINNING)
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        incarnation, after = self._locate("")
+        (incarnation, _), after = self._locate(""), OLDEST
         while found := self._fetch(incarnation, log, after, _NUMBERED_BATCH):
             for position, line in found:
                 after = position
@@ -79,6 +86,15 @@ class ServerStore(AtomicStore, Generic[C]):
 
     def continues(self, before: str, after: str) -> bool:
         return cursors.continues(before, after)
+
+    def trim(self, log: str, cursor: str) -> None:
+        incarnation, oldest = self._locate(cursor)
+        if cursors.parse_cursor(cursor)[0] == incarnation and oldest > self._BEGINNING:
+            self._trim(incarnation, log, oldest)
+
+    def is_trimmed(self, log: str) -> bool:
+        self._locate("")  # opens the swarm
+        return self._trimmed_to(log) > self._BEGINNING
 
     def close(self) -> None:
         self._pool.close()
@@ -96,10 +112,21 @@ class ServerStore(AtomicStore, Generic[C]):
     def _fetch(
         self, incarnation: str, log: str, after: Position, count: int
     ) -> list[tuple[Position, bytes]]:
-        """Return up to `count` lines of a log after a position.
+        """Return up to `count` lines of a log after a position, or from OLDEST on.
 
-        Raise StoreReplaced if the swarm was removed and created again.
+        Raise StoreReplaced if the swarm was removed and created again. Raise LogTrimmed
+        if lines after the position were forgotten.
         """
+        raise NotImplementedError
+
+    def _trim(self, incarnation: str, log: str, oldest: Position) -> None:
+        """Forget the lines before the position `oldest`, but not the last line of the
+        log. Do nothing in another incarnation of the swarm.
+        """
+        raise NotImplementedError
+
+    def _trimmed_to(self, log: str) -> Position:
+        """Return the position of the last line that was forgotten, or the beginning."""
         raise NotImplementedError
 
     def _where_line(self, log: str, position: Position) -> str:
@@ -137,6 +164,11 @@ class ServerStore(AtomicStore, Generic[C]):
         if found != expected:
             self._incarnation = found
             raise self._replaced()
+
+    def _check_trimmed(self, log: str, after: Position, trimmed_to: Position) -> None:
+        """Raise LogTrimmed if lines after a position were forgotten."""
+        if after is not OLDEST and after < trimmed_to:
+            raise LogTrimmed(log)
 
     def _accept(self, what: str, layout: object, incarnation: object) -> None:
         """Use the swarm that was found on the server. Raise StoreError if another

@@ -2,7 +2,7 @@
 
 import { $, age, duration, fill, gauge, make, money, plain, say, setText, until } from "./dom.js";
 
-const KINDS = { waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "No agent", slots: "No slot", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const KINDS = { paused: "Paused", waiting: "Waiting", budget: "Budget", idle: "No worker", died: "Died", namesake: "Same name", unserved: "Unserved", slots: "No slot", gate: "Gate closed", denied: "Denied", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "submitted", "running", "asking", "ready", "waiting", "failed", "cancelled"];
 const FIRST_PROBLEMS = 6; // shown until the user asks for more
 const MAX_ROWS = 50; // problems or workers shown
@@ -10,6 +10,9 @@ const MAX_IDLE = 12; // workers without a task shown
 
 // A problem that is about no task is about a worker, a gate or the whole swarm.
 const keyOf = (problem) => `${problem.kind} ${problem.task_id} ${problem.task_id ? "" : `${problem.worker} ${problem.fix}`}`;
+
+// The gate of a pause, from the command that resumes: a label has no quotes.
+const gateOf = ({ fix }) => (fix === "swarm resume" ? "*" : `label:${fix.slice("swarm resume --label ".length).replaceAll("'", "")}`);
 
 export class BoardView {
   constructor({ openTask, act, announce }) {
@@ -99,6 +102,7 @@ export class BoardView {
     const does = make("div", { class: "does" }, command, copy);
     if (problem.actions && problem.fix.startsWith("swarm task retry") && problem.kind !== "blocked") does.append(this.button("retry", "Retry", problem));
     if (problem.actions && ["waiting", "failed", "denied", "error"].includes(problem.kind) && problem.fix.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
+    if (problem.actions && problem.kind === "paused") does.append(this.button("open", "Resume", { ...problem, gate: gateOf(problem) }));
     if (problem.actions && problem.lock && ["gone", "lease", "unreadable"].includes(problem.kind)) does.append(this.button("release", "Release", { ...problem, ...problem.lock }));
     return make("li", { class: "problem", data: { kind: problem.kind } },
       make("span", { class: "kind" }, KINDS[problem.kind] ?? problem.kind),

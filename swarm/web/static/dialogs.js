@@ -7,6 +7,7 @@ import { questionRows } from "./questions.js";
 const QUESTIONS = {
   release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "The holder")} loses the task at once, even if it still works on it. Then other workers may take it. The log records this.` },
   retry: { title: (it) => `Retry ${it}?`, yes: "Retry the task", text: () => "The task becomes ready, and its attempts are counted from 0 again. The log records this." },
+  open: { title: ({ gate }) => (gate === "*" ? "Resume all tasks?" : `Resume the tasks with the label ${plain(gate.slice("label:".length))}?`), yes: "Resume", text: () => "Workers on all machines may claim these tasks again." },
   cancel: { title: (it) => `Cancel ${it}?`, yes: "Cancel the task", text: () => "No worker will do this task. A worker that has it loses its lock and stops. The log records this." },
 };
 
@@ -149,7 +150,7 @@ export class Dialogs {
   ask(action, about) {
     const question = QUESTIONS[action];
     this.asked = { action, about };
-    setText($("confirm-title"), question.title(plain(about.task_id)));
+    setText($("confirm-title"), question.title(action === "open" ? about : plain(about.task_id)));
     setText($("confirm-text"), question.text(about));
     setText($("confirm-yes"), question.yes);
     setText($("confirm-wrong"), "");
@@ -169,9 +170,9 @@ export class Dialogs {
     if ($("confirm-name").value.trim()) body.by = $("confirm-name").value.trim();
     if (action === "cancel" && $("confirm-reason").value) body.reason = $("confirm-reason").value;
     if (action === "release") Object.assign(body, { worker: about.worker, token: about.token });
-    const kind = action === "release" ? "locks" : "tasks";
+    const kind = { release: "locks", open: "gates" }[action] ?? "tasks";
     try {
-      await ask(`/api/${kind}/${encodeURIComponent(about.task_id)}/${action}`, {
+      await ask(`/api/${kind}/${encodeURIComponent(about.gate ?? about.task_id)}/${action}`, {
         method: "POST", headers: { "content-type": "application/json", "x-swarm-action": "yes" }, body: JSON.stringify(body),
       });
       if (this.asked === asked) $("confirm").close();

@@ -63,7 +63,7 @@ class TestGate:
         assert "*  until a user opens it, by " in swarm("gate", "list")
         swarm("task", "add", "a", "--prompt", "x")
         refused = run("task", "claim", "--worker", "w", "--json").json
-        assert (refused["why"], refused["ready_in"]) == ("gate", None)
+        assert (refused["why"], refused["ready_in"]) == ("paused", None)
         assert run("gate", "open", "*", "--json").json["opened"] is True
 
     def test_a_gate_is_closed_until_a_time(self) -> None:
