@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 SERVERS = {
     "Valkey": Kind(ValkeyServer, 45_000, 1_000),
-    "etcd": Kind(EtcdServer, 10_000, 400),
+    "etcd": Kind(EtcdServer, 10_000, 250),
     # a long delay, so that only commits write the WAL
     "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 35_000, 400),
 }

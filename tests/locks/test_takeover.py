@@ -237,11 +237,11 @@ def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as small:
         found = small.submit(answers_and_files, operation, tmp_path).result()
     assert [answer for answer, written in found if answer != written] == []
-    assert any(isinstance(answer, int) for answer, _ in found) and len(found) > 100
+    assert any(isinstance(answer, int) for answer, _ in found) and len(found) > 60
 
 
 def answers_and_files(operation: str, tmp_path: Path) -> list[tuple[object, object]]:
-    """Return the newcomer's answer and the content of the file, for every second pair
+    """Return the newcomer's answer and the content of the file, for every third pair
     of calls.
     """
     swap.INTENT_TIMEOUT = 0.0
@@ -250,7 +250,7 @@ def answers_and_files(operation: str, tmp_path: Path) -> list[tuple[object, obje
         first_calls = int(path.name)
     found: list[tuple[object, object]] = []
     for at in range(1, first_calls + 1):
-        for newcomer_at in range(1 + at % 2, 100, 2):
+        for newcomer_at in range(1 + at % 3, 100, 3):
             path = tmp_path / f"{at}-{newcomer_at}"
             lock = path / "locks" / "t.lock"
             prepare(path, operation)

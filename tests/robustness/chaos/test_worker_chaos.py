@@ -1,4 +1,4 @@
-"""Eight workers, five hundred tasks, workers killed at random: every task is done once,
+"""Eight workers, 250 tasks, workers killed at random: every task is done once,
 none is lost, none is stuck.
 """
 
@@ -25,7 +25,7 @@ from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from tests.conftest import ROOT, script_environment
 
-TASKS, WORKERS, KILLS = 500, 8, 40
+TASKS, WORKERS, KILLS = 250, 8, 25
 
 # Written by each worker of a task: its beginning and its end, in the order of the kernel.
 COMMAND = (
