@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.errors import BadInput
 from swarm.inputs import MAX_RECORD_BYTES, check_name, whole
-from swarm.status.log import LOG, MAX_TAIL, STATES, StatusLog
+from swarm.status.log import LOG, MAX_TAIL, STATES, StatusLog, check_filter
 from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -50,9 +49,7 @@ def query(call: Call) -> int:
 
 def follow(call: Call) -> int:
     state = call.options.get("--type")
-    if state is not None and state not in STATES:
-        if not state:
-            raise BadInput(f"--type is empty, but must be a state such as {' '.join(STATES)}.")
+    if state is not None and check_filter(state, "--type") not in STATES:
         output.err(
             f"Warning: {shown(state[:40])} is none of {' '.join(STATES)}: only another program "
             "writes it\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from swarm.errors import BadInput
 from swarm.inputs import check_name
-from swarm.status.log import STATES, StatusLog, parse_record
+from swarm.status.log import STATES, StatusLog, check_filter, parse_record
 from swarm.stores.contract import StoreLike
 from swarm.stores.default import DefaultStore
 
@@ -129,8 +129,8 @@ class StatusBroadcaster:
         """
         if task_id is not None:
             check_name(task_id, "task_id")
-        if state is not None and (not isinstance(state, str) or not state):
-            raise BadInput(f"state is {state!r}, but must be a state such as {' '.join(STATES)}.")
+        if state is not None:
+            check_filter(state, "state")
         log = self._log()
         # The cursor is taken now, and not at the first call of next().
         start = log.end() if since is None else since

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LOG = "status"
 STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
-
 _QUOTED = {state: f'"{state}"' for state in STATES}
 # Characters. Readers cut a longer name; names that swarm writes are shorter.
 NAME_LIMIT = 800
@@ -231,3 +230,14 @@ def parse_record(line: bytes) -> dict[str, Any] | None:
             record.setdefault(one, value)
             record.setdefault(other, value)
     return record
+
+
+def check_filter(state: object, what: str) -> str:
+    """Return a state that readers look for, also one of another program. Raise BadInput
+    for a state of swarm in the wrong case, which no record has.
+    """
+    if isinstance(state, str) and state and (state in STATES or state.upper() not in STATES):
+        return state
+    raise BadInput(
+        f"{what} is {str(state)[:40]!r}, but must be a state such as {' '.join(STATES)}."
+    )

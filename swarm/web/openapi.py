@@ -17,6 +17,8 @@ from swarm.board.board import (
     LockRow,
     Problem,
     QuestionRow,
+    SlotRow,
+    SlotWaitRow,
     TotalUsage,
     WorkerLastSeen,
 )
@@ -43,6 +45,8 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {
     Problem: {"kind": {"enum": list(KINDS)}, "fix": {"description": "a command"}},
     ActiveTask: {},
     LockRow: {"status": {"enum": ["Active", "Expired", "Unknown"]}},
+    SlotRow: {"status": {"enum": ["Active", "Expired", "Unknown"]}},
+    SlotWaitRow: {},
     WorkerLastSeen: {},
     LivingWorker: {},
     ClosedGate: {},

@@ -104,5 +104,5 @@ def test_an_unknown_part_of_the_benchmark_is_refused() -> None:
     command = [sys.executable, "-m", "bench", "nonsense"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stderr.startswith(
-        "nonsense is not measured: choose from startup locks log"
+        "nonsense is not measured: choose from startup locks slots log"
     )

@@ -29,7 +29,7 @@ FRONT_DOORS = {
     "WRITE_TIMEOUT_SECONDS ZOMBIE_THRESHOLD_HOURS"
     " SprintMutex concurrency_control",
     "swarm.errors": "AgentUnavailable BadInput Busy CannotRun GitError LockHeld LockLost "
-    "NoQuestion NoTask NotSent NotYours StoreError SwarmError TaskExists"
+    "LogTrimmed NeedHeld NoQuestion NoTask NotSent NotYours StoreError SwarmError TaskExists"
     " TmuxSwarmError Unreachable WrongState",
     "swarm.testing": "CHECKS",
 }

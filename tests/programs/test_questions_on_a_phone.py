@@ -23,7 +23,7 @@ from tests.support.programs.browser import chromium
 from tests.support.programs.model_apis import Say
 from tests.support.programs.tasks import PROMPT, add, end, states, task, until, write
 
-pytestmark = pytest.mark.usefixtures("project")
+pytestmark = [pytest.mark.usefixtures("project"), pytest.mark.timeout(600)]
 
 PATIENCE = 4 * TIMEOUT  # seconds: a loaded machine starts agents slowly
 SIZE = {"width": 360, "height": 740}

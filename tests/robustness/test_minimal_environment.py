@@ -39,6 +39,8 @@ COMMANDS = {
     "web": "web --port 0",
     "wait": "wait job --for free --timeout 1",
     "gate": "gate list",
+    "pause": "pause why --label slow",
+    "resume": "resume",
     "cost": "cost",
     "work": "work list",
     "diff": "diff job",

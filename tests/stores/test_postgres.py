@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import statistics
@@ -324,7 +325,7 @@ class TestRequests:
 
         def deaf(connection: Any, statement: str, *values: object) -> Any:
             answer = heard(connection, statement, *values)
-            if "(%s" in statement and len(lost) % 3 < 2:
+            if re.search(r"\.\w+\(%s", statement) and len(lost) % 3 < 2:  # a function of swarm
                 lost.append(statement)
                 raise ConnectionLost("lost")
             lost.append("")

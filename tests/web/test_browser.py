@@ -501,6 +501,7 @@ def test_every_control_of_the_page_has_an_accessible_name(acting: Swarm, open_pa
         "Workers",
         "Tasks",
         "Locks",
+        "Slots",
         "Timeline",
         "Log",
     ]
