@@ -74,7 +74,11 @@ class HeldHook:
             raise _Ended
 
     def _stopped(self) -> bool:
-        """Keep the agent's leases alive, and return whether the agent has ended."""
+        """Keep the agent's leases alive, and return whether the agent, or this hook, has
+        ended. A signal whose exception was lost, in a finalizer for example, counts too.
+        """
+        if self._is_ended:
+            return True
         try:
             self._remember()
             self._hooks().keep_alive()

@@ -47,6 +47,18 @@ ASK = {
 }
 HEADLESS = {"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}
 
+# A hook whose signal comes while Python runs a finalizer, which loses every exception.
+_DEAF = """
+import contextlib, runpy
+from swarm.agents.held_hook import HeldHook
+end = HeldHook._end
+def lost(self, number, frame):
+    with contextlib.suppress(BaseException):
+        end(self, number, frame)
+HeldHook._end = lost
+runpy.run_module("swarm", run_name="__main__")
+"""
+
 
 class Agent:
     """An agent with a task, and the hooks that it starts."""
@@ -66,10 +78,14 @@ class Agent:
         (self.root / "swarm.toml").write_text(f"[policy]\n{text}\n")
 
     def start(
-        self, event: str, fields: dict[str, Any], env: dict[str, str] | None = None
+        self,
+        event: str,
+        fields: dict[str, Any],
+        env: dict[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "swarm", "hook"),
     ) -> subprocess.Popen[str]:
         hook = subprocess.Popen(
-            [sys.executable, "-m", "swarm", "hook"],
+            [sys.executable, *program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -302,6 +318,17 @@ class TestAnsweredElsewhere:
         assert (out, hook.returncode) == ("", 1)
         assert agent.queue.questions() == [] and HookState("me").asks == []
         assert agent.queue.get("login").state == "running"
+
+    def test_the_question_is_withdrawn_if_the_exception_of_the_signal_is_lost(
+        self, agent: Agent
+    ) -> None:
+        agent.claim()
+        hook = agent.start("PermissionRequest", BASH, program=("-c", _DEAF, "hook"))
+        agent.asked()
+        hook.send_signal(signal.SIGTERM)
+        out, _ = hook.communicate(timeout=60)
+        assert (out, hook.returncode) == ("", 1)
+        assert agent.queue.questions() == []
 
     @pytest.mark.parametrize("event", ["PostToolUse", "PostToolUseFailure"])
     def test_the_end_of_the_tool_withdraws_the_question_and_ends_the_hook(
