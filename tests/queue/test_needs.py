@@ -156,9 +156,9 @@ class TestDeclaring:
     ) -> None:
         queue.add("t", "x", slots=["build"])
         (project / "swarm.toml").write_text("[slots]\nport = 1\n")
-        with pytest.raises(WrongState, match="does not declare them"):
+        with pytest.raises(WrongState, match="does not declare"):
             queue.claim("w", "t")
-        with pytest.raises(NoTask, match="does not declare them") as refused:
+        with pytest.raises(NoTask, match="does not declare") as refused:
             queue.claim("w")
         assert refused.value.why == "finished"
         (project / "swarm.toml").write_text("[slots\n")

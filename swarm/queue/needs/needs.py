@@ -111,7 +111,7 @@ def slots_for(spec: TaskSpec, name: str, declared: Callable[[], Declared]) -> Sl
     if name not in table:
         raise Undeclared(
             spec.id,
-            f"{what}, but swarm.toml does not declare them. Add to its table [slots]: "
+            f"{what}, which swarm.toml does not declare. Add to its table [slots]: "
             f"{name} = {spec.slots[name]}",
         )
     slots = Slots(name, slots_in(table, name))
